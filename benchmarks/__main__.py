@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import bootstrap_fits, estimates, evaluation, harvests, report, spark, startup, weights
+from benchmarks import bootstrap_fits, estimates, evaluation, harvests, learning, report, spark, startup, weights
 from benchmarks.timing import Ratio, load_average, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -66,7 +66,7 @@ def heavy(options: argparse.Namespace) -> str:
         f"at 0. Command: `python -m benchmarks --parts heavy`.\n\n{table(ratios)}\n\n"
         + "\n\n".join(loading)
         + f"\n\nThe same on even traffic, where queries recur four times on average:\n\n{table(even)}\n\n"
-        f"CPU seconds of an estimate with many ranks, of a wide log:\n\n{many_ranks}"
+        f"CPU seconds of commands on a harvest of a wide log with many ranks:\n\n{many_ranks}"
     )
 
 
@@ -80,7 +80,7 @@ def _even_column(options: argparse.Namespace) -> list[Ratio]:
     ]
 
 
-def learning(options: argparse.Namespace) -> str:
+def weigh(options: argparse.Namespace) -> str:
     ratios = []
     for millions in options.millions:
         for ids in ("int", "str"):
@@ -101,7 +101,8 @@ PARTS: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
         lambda options: estimates.to_markdown(options.millions, options.repeats),
     ),
     "report": ("Reports", lambda options: report.to_markdown(options.millions, options.repeats)),
-    "weights": ("Weights", learning),
+    "weights": ("Weights", weigh),
+    "learning": ("Learning", lambda options: learning.to_markdown()),
     "evaluate": (
         "Evaluations",
         lambda options: evaluation.to_markdown(options.heavy_millions, options.repeats),

@@ -1,4 +1,4 @@
-"""An estimate with its intervals: against the harvest that it is made of, and with many ranks."""
+"""An estimate with its intervals: against the harvest that it is made of; and commands with many ranks."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ def measure(millions: int, layout: str, kind: str, repeats: int) -> tuple[Ratio,
 
 
 def measure_many_ranks() -> str:
-    """Return the CPU seconds of an estimate with many ranks, whatever number of threads the user has set."""
+    """Return the CPU seconds of commands with many ranks, whatever number of threads the user has set."""
     lines = [
-        "| M | page views | OMP_NUM_THREADS | `CrossFit` in Python | `posbias estimate` | at most |",
-        "| ---: | ---: | --- | ---: | ---: | --- |",
+        "| M | page views | OMP_NUM_THREADS | `CrossFit` in Python | `posbias estimate` | `posbias diagnose` | "
+        "`posbias plan` | at most |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     with TemporaryDirectory() as folder:
         for ranks, queries, promise in _MANY_RANKS:
             log, file = Path(folder, f"{ranks}.parquet"), f"{folder}/{ranks}.harvest"
             write(World(queries=queries, repeats=10, max_rank=ranks, candidates=ranks + 10), log, "wide")
             posbias.harvest(posbias.ClickLog(str(log)), max_rank=ranks).save(file)
+            commands = [[COMMAND, name, file] for name in ("estimate", "diagnose", "plan")]
             for threads in ("not set", "1", "8"):
                 setting = ["-u", "OMP_NUM_THREADS"] if threads == "not set" else [f"OMP_NUM_THREADS={threads}"]
-                fit, command = (
+                seconds = [
                     in_small_process(cpu_seconds_of, ["env", *setting, *words])
-                    for words in ([sys.executable, "-c", _FIT, file], [COMMAND, "estimate", file])
-                )
-                broken = " **broken**" if max(fit, command) > promise else ""
-                lines.append(
-                    f"| {ranks} | {10 * queries:,} | {threads} | {fit:.1f} s | {command:.1f} s | {promise} s{broken} |"
-                )
+                    for words in ([sys.executable, "-c", _FIT, file], *commands)
+                ]
+                broken = " **broken**" if max(seconds) > promise else ""
+                columns = " | ".join(f"{each:.1f} s" for each in seconds)
+                lines.append(f"| {ranks} | {10 * queries:,} | {threads} | {columns} | {promise} s{broken} |")
     return "\n".join(lines)
 
 

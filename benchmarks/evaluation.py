@@ -7,6 +7,7 @@ findings are left out of the plain SQL.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -94,11 +95,31 @@ def to_markdown(heavy_millions: list[int], repeats: int) -> str:
     """Measure heavy-tailed logs, and one of 10 million rows with many documents."""
     before = load_average()
     ratios = [measure(f"{m} million rows, heavy", data.heavy(m), repeats) for m in heavy_millions]
-    ratios.append(measure("10 million rows", data.replay(10, "str"), repeats, unseen=8))
+    large = data.replay(10, "str")
+    ratios.append(measure("10 million rows", large, repeats, unseen=8))
+    ratios.append(_against_harvest(ratios[-1], large, repeats))
     return (
         "The plain SQL is in `benchmarks/evaluation.py`. It has no intervals, tests or findings; `evaluate` has. Load "
         f"average of the machine over 1, 5 and 15 minutes: {before} before, {load_average()} after. Command: "
         f"`python -m benchmarks --parts evaluate`.\n\n{table(ratios)}"
+    )
+
+
+def _against_harvest(evaluation: Ratio, log: Path, repeats: int) -> Ratio:
+    """Return an evaluation that was measured already, against the harvest of its log."""
+    harvest = compare(
+        "harvest",
+        lambda: posbias.harvest(posbias.ClickLog(str(log)), force=True),
+        "nothing",
+        lambda: None,
+        repeats=repeats,
+        promise="3",
+    )
+    return replace(
+        evaluation,
+        against="the harvest of the same log",
+        base_seconds=harvest.seconds,
+        base_cpu_seconds=harvest.cpu_seconds,
     )
 
 

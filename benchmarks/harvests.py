@@ -40,13 +40,30 @@ def measure_replay(millions: int, ids: str, repeats: int, *, rankers: int = 2, n
 
 
 def measure_heavy(millions: int, repeats: int) -> list[Ratio]:
-    """Compare the harvest of a heavy-tailed replay, with and without rankers, with GROUP BY, and `check` with it."""
+    """Compare the harvest of a heavy-tailed replay, with and without rankers, with GROUP BY.
+
+    `check` and the harvest by unit are compared with it.
+    """
     path = data.heavy(millions)
     named, unnamed = (
         _compare_replay(f"replay harvest, {text}, {millions} million rows", path, natural, repeats, "1.3")
         for text, natural in (("3 rankers", False), ("no ranker named", True))
     )
-    return [named, unnamed, measure_check(millions, "heavy", repeats)]
+    return [named, unnamed, measure_check(millions, "heavy", repeats), measure_units(millions, repeats)]
+
+
+def measure_units(millions: int, repeats: int) -> Ratio:
+    """Compare the harvest of a heavy-tailed replay by unit with one without; each page view is a unit of its own."""
+    path = str(data.heavy(millions))
+    logs = [posbias.ClickLog(path, unit=unit) for unit in ("impression_id", "none")]
+    return compare(
+        f"replay harvest by unit, 3 rankers, {millions} million rows",
+        lambda: posbias.harvest(logs[0]),
+        "that without units",
+        lambda: posbias.harvest(logs[1]),
+        repeats=repeats,
+        promise="5",
+    )
 
 
 def _compare_replay(what: str, path: Path, natural: bool, repeats: int, promise: str) -> Ratio:

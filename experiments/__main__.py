@@ -30,6 +30,7 @@ _OURS = (
     "evaluation",
     "learning",
     "ranker",
+    "doubly-robust",
     "judgments",
     "audit",
 )
@@ -81,8 +82,9 @@ def command(
     problems), alarms (warnings of any kind about healthy and about broken logs), crawlers (how often check finds
     crawlers), drift (how often a change of the curve is reported), pooling (accuracy gained by pooling segments),
     planning (accuracy of forecast standard errors), evaluation (how often clicks identify the better of two rankings),
-    learning (quality gained by training rankers on corrected clicks) and audit (coverage, errors and warnings on logs
-    of another simulator; continues after an interruption). The name all leaves these out.
+    learning (quality gained by training rankers on corrected clicks), ranker (what fit_ranker gains), doubly-robust
+    (whether a relevance model helps), judgments (how well they agree with the truth) and audit (coverage, errors and
+    warnings on logs of another simulator; continues after an interruption). The name all leaves these out.
 
     Real data: real NAME estimates the curve of a public log, or repeats a published experiment, and compares it with
     what others published. The names are sogou, yandex, baidu, open-bandit, seznam, wikimedia and magnani.

@@ -27,7 +27,7 @@ from posbias.errors import PosbiasError
 from posbias.estimators import CrossFit
 from posbias.findings import Finding, UnusableLogError, quiet, serious
 from posbias.judging.check import check
-from posbias.judging.diagnose import diagnose, summary_lines
+from posbias.judging.diagnose import diagnose
 from posbias.logs.click_log import ClickLog
 
 # The largest share of healthy logs with an alarm, and what a log without a curve is counted as.
@@ -118,8 +118,8 @@ def alarms(table: pa.Table, setting: Setting) -> set[str]:
         try:
             harvest = posbias.harvest(log, max_rank=ranks, engine=engine)
             found += harvest.findings
-            summary = summary_lines(harvest, CrossFit().fit(harvest).degrees_of_freedom_)
-            codes |= {"contradictory-pairs"} if any(line.startswith("!") for line in summary) else set()
+            one_curve = CrossFit().fit(harvest).one_curve_
+            codes |= {"contradictory-pairs"} if one_curve is not None and one_curve.contradicted else set()
             found += diagnose(log, split=setting.split, max_rank=ranks, engine=engine).findings
         except UnusableLogError as error:
             found += error.findings

@@ -35,11 +35,11 @@ from posbias.engines.duckdb import DuckDB
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import Estimator, Jackknife
+from posbias.estimators.significance import ALARM_LEVEL
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, PairSums, canonical
 from posbias.judging.diagnose import diagnose
 from posbias.judging.diagnostics import unit_split_test
-from posbias.judging.significance import ALARM_LEVEL
 from posbias.logs.click_log import ClickLog, Layout
 from posbias.sql.dialects import BUCKETS
 
@@ -191,6 +191,12 @@ SETTINGS: dict[str, Setting] = {
     "replay, 40 queries": Setting(queries=40, replay=True),
     "replay, 95/5": Setting(views=20_000, traffic=(95, 5), replay=True),
     "replay, depths 2–10": Setting(views=12_000, depths=_UNIFORM, replay=True),
+    "replay, users 120 × 100, who click differently": replace(_USERS, users=120, replay=True),
+    "replay, users 300 × 40, who click differently": replace(_USERS, users=300, replay=True),
+    "replay, users 2,000 × 5, who click differently": replace(_USERS, users=2000, views=10_000, replay=True),
+    "replay, users 120 × 500, 100 queries": replace(
+        _USERS, users=120, views=60_000, queries=100, zipf=0.8, replay=True
+    ),
     "replay, replacement, relevance drifts": Setting(
         views=12_000, assigned="time", relevance_drift=0.7, replay=True, healthy=False
     ),
@@ -302,9 +308,40 @@ class Results:
             kind="exposures" if self.setting.replay else "signatures",
             table=self._cells(by_query),
         )
-        if self.setting.users is None or self.setting.replay:
+        if self.setting.users is None:
             return harvest
-        return harvest.with_units("user_id", [self._cells(by_user), self._cells((by_query + by_user) % BUCKETS)])
+        counted = self._losses if self.setting.replay else self._cells
+        return harvest.with_units("user_id", [counted(by_user), counted((by_query + by_user) % BUCKETS)])
+
+    def _losses(self, bucket: IntArray) -> Cells | PairSums:
+        """Return plain counts, and what sums over intervention sets lose without each bucket, by their definition.
+
+        The sums are counted with and without the rows that each bucket has of a document.
+        """
+        first, plain = group([bucket, self.ranker, self.rank])
+        shown, clicks = (np.bincount(plain, weights).astype(np.float64) for weights in (None, self.clicked))
+        zero = np.zeros(len(first), np.int64)
+        counts = PairSums(zero, bucket[first], self.ranker[first], self.rank[first], zero, clicks, shown - clicks)
+        ranks, documents = self.setting.max_rank, group([self.doc])[1]
+        whole = np.zeros((2, int(documents.max()) + 1, ranks))
+        np.add.at(whole, (self.clicked, documents, self.rank - 1), 1)
+        # A part is what a bucket has of a document.
+        first, part = group([documents, bucket])
+        own = np.zeros((2, len(first), ranks))
+        np.add.at(own, (self.clicked, part, self.rank - 1), 1)
+        counts_of, in_bucket = whole[:, documents[first]], bucket[first]
+        shown_at = whole.sum(axis=0)[documents[first]] > 0
+        lost = np.zeros((2, BUCKETS, ranks, ranks))
+        for k, other in zip(*np.nonzero(~np.eye(ranks, dtype=np.bool_)), strict=True):
+            compared = np.flatnonzero(shown_at[:, k] & shown_at[:, other])
+            before = counts_of[:, compared][:, :, [k, other]]
+            after = before - own[:, compared][:, :, [k, other]]
+            change = _harmonic(before) - _harmonic(after)
+            lost[:, :, k, other] = [np.bincount(in_bucket[compared], values, BUCKETS) for values in change]
+        at, k, other = np.nonzero(lost.any(axis=0))
+        none = np.zeros(len(at), np.int64)
+        sums = PairSums(none, at, none - 1, k + 1, other + 1, lost[1, at, k, other], lost[0, at, k, other])
+        return canonical(PairSums.concatenate([counts, sums]))
 
     def _cells(self, bucket: IntArray) -> Cells | PairSums:
         """Return the counts by bucket, stratum, ranker and rank."""
@@ -327,6 +364,12 @@ class Results:
         return canonical(
             Cells(zero, bucket[first][which], which, zero, ranker, ranks[first].T.ravel()[ranked], *counts)
         )
+
+
+def _harmonic(counts: FloatArray) -> FloatArray:
+    """Return what documents add to ¬ĉ and ĉ of two ranks, (2, n), from skips and clicks by document and rank."""
+    shown = counts.sum(axis=0)
+    return np.asarray(counts[:, :, 0] * shown[:, 1] / np.maximum(shown.sum(axis=1), 1))
 
 
 def _draw_queries(setting: Setting, rng: np.random.Generator) -> IntArray:

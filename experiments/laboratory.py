@@ -68,7 +68,7 @@ class Sizes:
     evaluation_logs: int = 500
     diagnosis_logs: int = 100
     ranker_queries: int = 250
-    ranker_seeds: int = 6
+    ranker_seeds: int = 8
     ranker_views: tuple[int, ...] = (1, 4, 16, 50)
     judgment_logs: int = 20
     judgment_queries: int = 800

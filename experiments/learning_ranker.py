@@ -10,8 +10,9 @@ is compared on held-out queries with
 - p = 1: `fit_ranker` with every propensity set to 1. What it gains is not due to the correction;
 - full labels: the softmax loss on all grades, which no log has.
 
-ranker.csv has a row for each number of page views and rule: nDCG@10, the gain over naive with its standard error, the
-share of the gain of full labels, and the share of single runs that are more than 0.003 below naive.
+ranker.csv has a row for each kind of judgments, number of page views and rule: nDCG@10, the gain over naive with its
+standard error, the share of the gain of full labels, the share of single runs that are more than 0.003 below naive, and
+the lowest gain.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from experiments.figures import draw_settings
-from experiments.judgments import Judgments, generate_non_linear_judgments
+from experiments.judgments import generate_judgments, generate_non_linear_judgments
 from experiments.laboratory import Laboratory
+from experiments.learning import DATA, LINEAR, NON_LINEAR
 from experiments.learning_trial import (
     RANKS,
     Clicked,
@@ -36,7 +38,7 @@ from experiments.learning_trial import (
     open_site,
     softmax_lesson,
 )
-from experiments.outcomes import Outcome, Row, make_verdict, seed_of
+from experiments.outcomes import Outcome, Row, Verdict, make_verdict, seed_of
 from posbias._arrays import FloatArray
 from posbias._optional import optional
 from posbias.learning.learners import cautious_factors
@@ -48,29 +50,36 @@ _ETA = 1.0
 # The trees of all rules but ours, which chooses.
 _TREES = (80,)
 _LOSS, _MAX_LOSING, _MARGIN = 0.003, 0.06, 0.008
+_MANY_VIEWS = 16
 _ENOUGH_SEEDS = 4
+# nDCG@10 by rule of each run, by kind of judgments and page views per query.
+Found = dict[tuple[str, int], list[dict[str, float]]]
 
 
 def run_ranker(lab: Laboratory) -> Outcome:
     """Fit rankers on every site and number of page views, and compare them with the usual ones."""
-    found: dict[int, list[dict[str, float]]] = {views: [] for views in lab.sizes.ranker_views}
-    seeds = lab.sizes.ranker_seeds
-    for number in range(seeds):
-        site = open_site(_judgments(lab, number), lab.sizes.ranker_queries, seed_of(lab.seed, "ranker", number))
-        for i, views in enumerate(found):
-            found[views].append(measure(site, views, seed_of(lab.seed, "ranker", number, views)))
-            lab.progress("ranker", (number + (i + 1) / len(found)) / seeds)
-    rows = [row for views, runs in found.items() for row in _rows(views, runs)]
-    drawn = {rule: np.array([_gain(runs, rule) for runs in found.values()]).T for rule in RULES if rule not in (NAIVE,)}
-    titles = [f"{views} page view{'s' * (views > 1)}" for views in found]
-    figure = draw_settings(titles, drawn, "Gain in nDCG@10 over naive", (0.0, 0.0))
+    kinds = (
+        {DATA: None} if not lab.generated else {NON_LINEAR: generate_non_linear_judgments, LINEAR: generate_judgments}
+    )
+    found: Found = {(kind, views): [] for kind in kinds for views in lab.sizes.ranker_views}
+    queries, seeds = lab.sizes.ranker_queries, lab.sizes.ranker_seeds
+    for place, (kind, generate) in enumerate(kinds.items()):
+        for number in range(seeds):
+            seed = seed_of(lab.seed, "ranker", number)
+            judgments = lab.judgments if generate is None else generate(2 * queries + 60, seed=seed)
+            site = open_site(judgments, queries, seed)
+            for i, views in enumerate(lab.sizes.ranker_views):
+                found[kind, views].append(measure(site, views, seed_of(lab.seed, "ranker", number, views)))
+                share = (number + (i + 1) / len(lab.sizes.ranker_views)) / seeds
+                lab.progress(f"ranker: {kind}", (place + share) / len(kinds))
+    rows = [row for (kind, views), runs in found.items() for row in _rows(kind, views, runs)]
+    drawn = {rule: np.array([_gain(runs, rule) for runs in found.values()]).T for rule in RULES if rule != NAIVE}
+    figure = draw_settings([_title(*setting) for setting in found], drawn, "Gain in nDCG@10 over naive", (0.0, 0.0))
     return Outcome("ranker", rows, figure, tuple(_verdicts(found, enough=seeds >= _ENOUGH_SEEDS)))
 
 
-def _judgments(lab: Laboratory, number: int) -> Judgments:
-    if not lab.generated:
-        return lab.judgments
-    return generate_non_linear_judgments(2 * lab.sizes.ranker_queries + 60, seed=seed_of(lab.seed, "ranker", number))
+def _title(kind: str, views: int) -> str:
+    return f"{kind}, {views} view{'s' * (views > 1)}"
 
 
 def measure(site: Site, views: int, seed: int) -> dict[str, float]:
@@ -136,7 +145,7 @@ def _gain(runs: list[dict[str, float]], rule: str, over: str = NAIVE) -> tuple[f
     return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else float("nan")
 
 
-def _rows(views: int, runs: list[dict[str, float]]) -> list[Row]:
+def _rows(kind: str, views: int, runs: list[dict[str, float]]) -> list[Row]:
     full, _ = _gain(runs, FULL_LABELS)
     rows: list[Row] = []
     for rule in RULES:
@@ -144,6 +153,7 @@ def _rows(views: int, runs: list[dict[str, float]]) -> list[Row]:
         losing = float(np.mean([run[rule] < run[NAIVE] - _LOSS for run in runs]))
         rows.append(
             {
+                "judgments": kind,
                 "views": views,
                 "rule": rule,
                 "ndcg": float(np.mean([run[rule] for run in runs])),
@@ -151,23 +161,29 @@ def _rows(views: int, runs: list[dict[str, float]]) -> list[Row]:
                 "error": error,
                 "share_of_full_labels": gain / full if full > 0 else float("nan"),
                 "losing_runs": losing,
+                "least_gain": min(run[rule] - run[NAIVE] for run in runs),
+                "runs": len(runs),
             }
         )
     return rows
 
 
-def _verdicts(found: dict[int, list[dict[str, float]]], *, enough: bool) -> list[Any]:
-    lowest = {views: _gain(runs, OURS)[0] for views, runs in found.items()}
+def _verdicts(found: Found, *, enough: bool) -> list[Verdict]:
+    titles = {setting: _title(*setting) for setting in found}
+    lowest = {titles[setting]: _gain(runs, OURS)[0] for setting, runs in found.items()}
     runs = [run for every in found.values() for run in every]
     losing = float(np.mean([run[OURS] < run[NAIVE] - _LOSS for run in runs]))
-    many = {views: every for views, every in found.items() if views >= 16}
-    shares = [_gain(every, OURS)[0] / max(_gain(every, FULL_LABELS)[0], 1e-9) for every in many.values()]
+    many = {setting: every for setting, every in found.items() if setting[1] >= _MANY_VIEWS}
+    shares = {
+        titles[setting]: _gain(every, OURS)[0] / max(_gain(every, FULL_LABELS)[0], 1e-9)
+        for setting, every in many.items()
+    }
     rivals = {rule: min(_gain(every, OURS, rule)[0] for every in found.values()) for rule in RULES[1:3]}
-    control = {views: _gain(every, OURS, CONTROL) for views, every in found.items()}
+    control = {titles[setting]: _gain(every, OURS, CONTROL) for setting, every in found.items()}
     return [
         make_verdict(
             f"fit_ranker is never more than {_LOSS} below naive on average",
-            ", ".join(f"{gain:+.4f} with {views} views" for views, gain in lowest.items()),
+            "; ".join(f"{gain:+.4f} ({title})" for title, gain in lowest.items()),
             min(lowest.values()) >= -_LOSS,
             enough=enough,
         ),
@@ -178,9 +194,9 @@ def _verdicts(found: dict[int, list[dict[str, float]]], *, enough: bool) -> list
             enough=enough,
         ),
         make_verdict(
-            "fit_ranker has half of what full labels gain with 16 or more views",
-            ", ".join(f"{share:.0%} with {views} views" for share, views in zip(shares, many, strict=True)),
-            all(share >= 0.5 for share in shares),
+            f"fit_ranker has half of what full labels gain with {_MANY_VIEWS} or more views",
+            "; ".join(f"{share:.0%} ({title})" for title, share in shares.items()),
+            all(share >= 0.5 for share in shares.values()),
             enough=enough and len(shares) > 0,
         ),
         make_verdict(
@@ -191,7 +207,7 @@ def _verdicts(found: dict[int, list[dict[str, float]]], *, enough: bool) -> list
         ),
         make_verdict(
             "the correction itself gains: fit_ranker is above its control with p = 1",
-            ", ".join(f"{gain:+.4f} ± {error:.4f} with {views} views" for views, (gain, error) in control.items()),
+            "; ".join(f"{gain:+.4f} ± {error:.4f} ({title})" for title, (gain, error) in control.items()),
             all(gain > 0 for gain, _ in control.values()),
             enough=enough,
         ),

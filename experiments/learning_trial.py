@@ -20,8 +20,8 @@ from posbias._arrays import BoolArray, FloatArray, IntArray
 from posbias._defaults import DEFAULT_CAP
 from posbias._optional import optional
 from posbias.engines.duckdb import DuckDB
-from posbias.errors import PosbiasError
-from posbias.estimators import CrossFit
+from posbias.errors import EstimateError, PosbiasError
+from posbias.estimators import AllPairs, CrossFit
 from posbias.harvesting.harvest import harvest
 from posbias.learning.learners import blend_factors, cautious_factors, choose_rule
 from posbias.logs.click_log import ClickLog
@@ -209,9 +209,15 @@ class Clicked:
         return pa.concat_tables(parts).combine_chunks()
 
     def estimate(self) -> FloatArray:
-        """Return the curve that CrossFit estimates from this log; NaN for ranks without an estimate."""
+        """Return the curve that CrossFit estimates from this log; NaN for ranks without an estimate.
+
+        AllPairs stands in for it in a very small log, where no document was clicked at two ranks.
+        """
         harvested = harvest(ClickLog(self.to_log()), max_rank=self.max_rank, engine=DuckDB(threads=1))
-        return CrossFit(interval=None).fit(harvested).propensity_
+        try:
+            return CrossFit(interval=None).fit(harvested).propensity_
+        except EstimateError:
+            return AllPairs(interval=None).fit(harvested).propensity_
 
 
 # Compared by identity: arrays have no single truth value.

@@ -16,6 +16,7 @@ from experiments.click_judgments import run_judgments
 from experiments.coverage import run_coverage
 from experiments.crawlers import run_crawlers
 from experiments.diagnosis import run_diagnosis
+from experiments.doubly_robust import run_doubly_robust
 from experiments.drift import run_drift
 from experiments.drive import run_drive
 from experiments.estimators import run_estimators
@@ -47,6 +48,7 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], Outcome]] = {
     "evaluation": run_evaluation,
     "learning": run_learning,
     "ranker": run_ranker,
+    "doubly-robust": run_doubly_robust,
     "judgments": run_judgments,
     "audit": run_audit,
 }

@@ -33,6 +33,7 @@ WRITING = {
     "judgments": ("judgments {log} --estimate {curve} -o {out}/j.tsv --overwrite", "j.tsv"),
     "events": ("events {shown} {clicks} -o {out}/e.parquet --overwrite", "e.parquet"),
     "simulate": ("simulate {out}/s.parquet --queries 200 --max-rank 4", "s.parquet"),
+    "evaluate --plot": ("evaluate {log} --ranking {ranking} --score score --max-rank 4 --plot {out}/v.pdf", "v.pdf"),
     "history": ("history add {out}/h.parquet {curve} --date 2026-03-02", "h.parquet"),
 }
 
@@ -41,7 +42,15 @@ WRITING = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A log and what commands read besides it."""
     folder = tmp_path_factory.mktemp("files")
-    names = ("log.parquet", "day.harvest", "other.harvest", "curve.json", "shown.parquet", "clicks.parquet")
+    names = (
+        "log.parquet",
+        "day.harvest",
+        "other.harvest",
+        "curve.json",
+        "shown.parquet",
+        "clicks.parquet",
+        "ranking.parquet",
+    )
     made = {Path(name).stem: folder / name for name in names}
     write(WORLD, made["log"])
     for seed, name in enumerate(("day", "other")):
@@ -52,6 +61,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pq.write_table(log.drop_columns(["clicked"]), made["shown"])
     clicked = log.filter(log["clicked"].cast("bool"))
     pq.write_table(clicked.select(["impression_id", "doc_id"]), made["clicks"])
+    pairs = log.group_by(["query_id", "doc_id"]).aggregate([("position", "mean")])
+    pq.write_table(pairs.rename_columns(["query_id", "doc_id", "score"]), made["ranking"])
     return made
 
 
@@ -97,7 +108,8 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(name: str, files: dict[st
     assert failed.returncode == 2
     assert "Traceback" not in failed.stderr
     [message] = [line for line in failed.stderr.splitlines() if line.startswith("Error")]
-    assert "too large" in message or "is full" in message or "space" in message
+    assert str(tmp_path) in message
+    assert "too large" in message or "is full" in message or "left" in message
     assert not list(tmp_path.iterdir())
 
 

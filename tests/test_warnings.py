@@ -39,7 +39,10 @@ def test_notes_about_a_curve_are_warnings() -> None:
     )
     with pytest.warns(posbias.PosbiasWarning, match="fewer than 30 page views") as caught:
         posbias.AllPairs().fit(harvest)
-    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
+    assert {Path(warning.filename).name for warning in caught} == {Path(__file__).name}
+    messages = [str(warning.message) for warning in caught]
+    assert len(set(messages)) == len(messages) == 2, messages
+    assert any("no rank" in message.lower() for message in messages), messages
 
 
 def test_a_healthy_log_gives_no_warning() -> None:

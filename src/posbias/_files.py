@@ -8,6 +8,7 @@ locked meanwhile, so that no change of another process is lost.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -41,6 +42,8 @@ FOLDER_MARKER = "_posbias"
 _TRIES = 5
 # A change of a file takes a moment. A process that waits longer than this many seconds gives up, and says so.
 _LOCK_TIMEOUT, _LOCK_INTERVAL = 60.0, 0.05
+# The errors of a disk, a quota or a limit on files that has no room left.
+_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 @contextmanager
@@ -266,6 +269,11 @@ def _draft(target: Path) -> Iterator[str]:
         if target.exists():
             os.chmod(draft, stat.S_IMODE(target.stat().st_mode))
         yield str(draft)
+    except OSError as error:
+        if error.errno is None or error.errno not in _FULL:
+            raise
+        # Libraries do not say which file they were writing.
+        raise OSError(error.errno, os.strerror(error.errno), str(target)) from None
     finally:
         if descriptor is not None:
             os.close(descriptor)

@@ -5,7 +5,9 @@ Figures are made without pyplot, so that drawing leaves no state behind. matplot
 
 from __future__ import annotations
 
+import io
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -201,5 +203,9 @@ def save(axes: Any, path: str | os.PathLike[str]) -> None:
         raise PosbiasError(f"A plot can be written as .png, .svg or .pdf, not as {name!r}.")
     no_date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
     fixed_ids = optional("matplotlib", "Plots need").rc_context({"svg.hashsalt": "posbias"})
-    with atomic_write(name, PICTURE) as part, fixed_ids:
-        axes.figure.savefig(part, format=ending, dpi=200, metadata=no_date)
+    with atomic_write(name, PICTURE) as part:
+        # Matplotlib breaks down if the disk is full, so it draws into memory.
+        picture = io.BytesIO()
+        with fixed_ids:
+            axes.figure.savefig(picture, format=ending, dpi=200, metadata=no_date)
+        Path(part).write_bytes(picture.getvalue())

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 # Arguments of a function, by name.
-Arguments = Mapping[str, str | list[str] | bool]
+Arguments = Mapping[str, str | list[str] | bool | int]
 # Characters that control a terminal: C1, DEL, line separators, marks that change the direction of writing.
 _CONTROLS = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 # Invisible characters: zero-width blanks, fillers, the Braille blank. Joiners are part of words and emoji.
@@ -24,10 +24,11 @@ _INVISIBLE = r"\xad\u115f\u1160\u180e\u200b\u2060-\u2064\u2800\u3164\ufeff\uffa0
 _JOINERS = re.compile(r"[\u200c\u200d\ufe00-\ufe0f]+")
 # Arguments that messages name, as in "(proxy)" and "duplicates='drop'".
 _ARGUMENTS = (
-    "by|candidates|click|conf|doc|duplicates|engine|impression|interval|max_rank|non_functional|original|part|position|"
-    "proxy|query|ranker|rankers|rankings|ranks|rows|split|sql|unit|window"
+    "application|by|candidates|click|clicks|conf|doc|docs|duplicates|engine|impression|impressions|interval|max_rank|"
+    "non_functional|original|part|position|proxy|query|rank|ranker|rankers|rankings|ranks|rows|score|split|sql|time|unit|window"
 )
-_NAMED_ARGUMENT = re.compile(rf"(?<= )\(({_ARGUMENTS})\)")
+_ARGUMENT = re.compile(rf"\b(?:{_ARGUMENTS})\b")
+_NAMED_ARGUMENT = re.compile(rf"(?<= )\((({_ARGUMENTS})( (or|and) ({_ARGUMENTS}))?)\)")
 _GIVEN_ARGUMENT = re.compile(rf"\b({_ARGUMENTS})=(True|'([^']+)')")
 _CONTROL = re.compile(rf"[\x00-\x1f{_CONTROLS}{_INVISIBLE}]")
 # The others are escaped by the json module.
@@ -46,13 +47,17 @@ def listed(names: Iterable[str], most: int = 12) -> str:
     return ", ".join(repr(name) for name in names[:most]) + rest if names else "none"
 
 
-def format_p_value(p: float) -> str:
-    """Return a p-value as text.
+def format_p_value(p: float, level: float | None = None) -> str:
+    """Return a p-value as text, with the level below which it is an alarm, if one is given.
 
     >>> format_p_value(0.0312), format_p_value(0.62), format_p_value(1e-12)
     ('p = 0.031', 'p = 0.62', 'p < 0.001')
+    >>> format_p_value(0.0005, 0.0002), format_p_value(1e-12, 0.0002)
+    ('p = 0.0005, alarm below 0.0002', 'p < 0.0002, alarm below 0.0002')
     """
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    least = 0.001 if level is None else min(0.001, level)
+    text = f"p < {least:g}" if p < least else f"p = {p:.2g}"
+    return text if level is None else f"{text}, alarm below {level:g}"
 
 
 def format_count(count: float) -> str:
@@ -106,10 +111,12 @@ def spelled(text: str, spell: Callable[[Arguments], str]) -> str:
 
     >>> spelled("Name it (query), or use duplicates='drop'.", lambda found: " ".join(f"--{name}" for name in found))
     'Name it (--query), or use --duplicates.'
+    >>> spelled("Name them (ranks or rankings).", lambda found: f"--{next(iter(found))}")
+    'Name them (--ranks or --rankings).'
     """
     if spell is as_python:
         return text
-    text = _NAMED_ARGUMENT.sub(lambda found: f"({spell({found[1]: True})})", text)
+    text = _NAMED_ARGUMENT.sub(lambda found: _ARGUMENT.sub(lambda name: spell({name[0]: True}), found[0]), text)
     return _GIVEN_ARGUMENT.sub(lambda found: spell({found[1]: found[3] or True}), text)
 
 

@@ -40,10 +40,12 @@ from posbias.learning.objectives import (
     xgboost_metric,
     xgboost_objective,
 )
+from posbias.learning.rankers import FormRanker
 
 __all__ = [
     "Choice",
     "Form",
+    "FormRanker",
     "add_lightgbm_models",
     "blend_factors",
     "cautious_factors",

@@ -274,3 +274,17 @@ def test_temporary_files_of_a_killed_run_are_removed_by_the_next(endless: Path, 
         alive.communicate(timeout=60)
     assert alive.returncode == 128 + signal.SIGTERM
     assert sorted(spill.iterdir()) == sorted(others)
+
+
+@pytest.mark.parametrize("kilobytes", [150_000, 300_000, 800_000, 2_000_000])
+def test_too_little_address_space_is_one_message(kilobytes: int, log: Path) -> None:
+    """Libraries would end in a segmentation fault, or hang."""
+    done = shell(f'ulimit -v {kilobytes}; $posbias check "$1"', log)
+    assert done.returncode == 2
+    [message] = done.stderr.splitlines()
+    assert message.startswith(f"Error: This process may use {kilobytes * 1024 // 10**6:,} MB of address space, and")
+
+
+def test_enough_address_space_is_enough(log: Path) -> None:
+    done = shell('ulimit -v 2500000; $posbias check "$1"', log)
+    assert done.returncode == 0, done.stderr

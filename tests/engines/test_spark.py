@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -398,3 +398,36 @@ def test_the_profile_has_rows_of_queries(
     harvesting = next(words for words in lines if words[:1] == ["Harvesting"])
     assert harvesting[-2] == f"{table.num_rows:,}"
     assert int(harvesting[-1].replace(",", "")) >= len(harvest.table) / 2
+
+
+@pytest.mark.parametrize(
+    ("run", "queries"),
+    [
+        (
+            lambda log: posbias.CrossFit().fit(posbias.harvest(log, engine="spark")),
+            ["Harvesting"],
+        ),
+        (
+            lambda log: posbias.check(log, engine="spark"),
+            ["Counting clicks of page views", "Comparing page views with many clicks"],
+        ),
+    ],
+    ids=["estimate", "check"],
+)
+def test_estimates_and_checks_have_a_profile(
+    run: Callable[[posbias.ClickLog], object],
+    queries: list[str],
+    tmp_path: Path,
+    table: pa.Table,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pq.write_table(table, tmp_path / "clicks.parquet")
+    monkeypatch.setenv("POSBIAS_PROFILE", "1")
+    run(posbias.ClickLog(tmp_path / "clicks.parquet"))
+    print_profile()
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    for name in queries:
+        row = next(line for line in lines if line.startswith(name))
+        assert f"{table.num_rows:,}" in row.split()

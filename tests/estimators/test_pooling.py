@@ -320,6 +320,15 @@ def test_pooling_needs_strata_and_room(harvest: posbias.Harvest, monkeypatch: py
         posbias.CrossFit(pool=True).fit(harvest)
 
 
+def test_segments_of_one_ranker_each_cannot_be_pooled() -> None:
+    """A log by its arm, as `--by arm` gives it: nothing is compared within a segment."""
+    table = posbias.simulate(posbias.World(queries=200, max_rank=4))
+    log = posbias.ClickLog(table.append_column("arm", table["ranker"]))
+    found = posbias.harvest(log, max_rank=4, by="arm", force=True)
+    with pytest.raises(posbias.EstimateError, match="no documents connect ranks 2 to 4 with rank 1, as when a segment"):
+        posbias.CrossFit(pool=True).fit(found)
+
+
 def test_pooling_without_segments_or_without_intervals(harvest: posbias.Harvest) -> None:
     whole = posbias.CrossFit(pool=True).fit(harvest.segment("phone"))
     assert whole.segments_ == {}

@@ -44,7 +44,8 @@ def off(fitted: Estimator) -> np.ndarray:
 def test_a_ranker_that_replaced_another_is_noted(kind, merged):
     fitted = kind().fit(merged)
     assert np.all(off(fitted) > 3)
-    [note] = fitted.notes_
+    contradiction, note = fitted.notes_
+    assert contradiction.startswith("Pairs of ranks contradict each other")
     assert note.startswith("Ranker 'a' showed ")
     assert f"{kind.name} weights by traffic and is biased in this case. Use cross-fit" in note
 

@@ -19,8 +19,12 @@ from tests.support.users import with_users
 HARVEST_ESTIMATORS = [posbias.CrossFit, posbias.AllPairs, posbias.PivotOne, posbias.AdjacentChain]
 
 
-def fit(estimator: Any, log: pa.Table, **options: Any) -> Any:
-    return estimator(**options).fit(posbias.harvest(posbias.ClickLog(log, unit=None), max_rank=4))
+# Where ranks are known, and in replay.
+BOTH_WAYS = pytest.mark.parametrize("ranks", [None, "none"], ids=["wide", "replay"])
+
+
+def fit(estimator: Any, log: pa.Table, ranks: str | None = None, **options: Any) -> Any:
+    return estimator(**options).fit(posbias.harvest(posbias.ClickLog(log, unit=None, ranks=ranks), max_rank=4))
 
 
 def buckets(log: pa.Table, column: str) -> np.ndarray[Any, Any]:
@@ -28,13 +32,14 @@ def buckets(log: pa.Table, column: str) -> np.ndarray[Any, Any]:
     return duckdb.sql(f"SELECT hash({column}::BIGINT) & 255 AS b FROM log").fetchnumpy()["b"].astype(np.int64)
 
 
-def variance(estimator: Any, log: pa.Table, bucket: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+def variance(estimator: Any, log: pa.Table, bucket: np.ndarray[Any, Any], ranks: str | None) -> tuple[Any, Any]:
     """The jackknife variance of log p, and its degrees of freedom, by refits of the log without each bucket."""
-    whole = np.log(fit(estimator, log, interval=None).propensity_)
-    numbers = np.unique(bucket)
-    changes = np.array(
-        [np.log(fit(estimator, log.filter(pa.array(bucket != b)), interval=None).propensity_) - whole for b in numbers]
-    )[:, 1:]
+
+    def log_curve(rows: pa.Table) -> Any:
+        return np.log(fit(estimator, rows, ranks, interval=None).propensity_)
+
+    whole, numbers = log_curve(log), np.unique(bucket)
+    changes = np.array([log_curve(log.filter(pa.array(bucket != b))) - whole for b in numbers])[:, 1:]
     squares = changes**2
     informative = (np.abs(changes) >= 0.1 * np.abs(changes).max(axis=0)).sum(axis=0)
     spread = (squares**2).sum(axis=0) - squares.sum(axis=0) ** 2 / len(numbers)
@@ -43,26 +48,29 @@ def variance(estimator: Any, log: pa.Table, bucket: np.ndarray[Any, Any]) -> tup
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("estimator", [posbias.AllPairs, posbias.PivotOne])
-def test_two_way_intervals_are_those_of_refits_without_each_bucket(estimator: Any) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "ranks"), [(posbias.AllPairs, None), (posbias.PivotOne, None), (posbias.AllPairs, "none")]
+)
+def test_two_way_intervals_are_those_of_refits_without_each_bucket(estimator: Any, ranks: str | None) -> None:
     log = with_users(12, queries=40, max_rank=3)
     query, user = buckets(log, "query_id"), buckets(log, "user_id")
-    by_query, by_user, by_both = (variance(estimator, log, b) for b in (query, user, (query + user) % 256))
+    by_query, by_user, by_both = (variance(estimator, log, b, ranks) for b in (query, user, (query + user) % 256))
     total = by_query[0] + np.maximum(by_user[0] - by_both[0], 0)
     assert (total > 1.05 * by_query[0]).any()
     degrees = total**2 / sum(v**2 / df for v, df in (by_query, by_user, by_both))
-    found = fit(estimator, log)
+    found = fit(estimator, log, ranks)
     np.testing.assert_allclose(np.diagonal(found.covariance_)[1:], total, rtol=1e-6)
     np.testing.assert_allclose(found.degrees_of_freedom_[1:], np.maximum(degrees, 1), rtol=1e-5)
     half = t_quantile(np.maximum(degrees, 1), 0.975) * np.sqrt(total)
     np.testing.assert_allclose(np.log(found.interval_[1:, 1] / found.propensity_[1:]), half, rtol=1e-5)
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("estimator", HARVEST_ESTIMATORS)
-def test_units_change_intervals_and_not_the_curve(estimator: Any) -> None:
+def test_units_change_intervals_and_not_the_curve(estimator: Any, ranks: str | None) -> None:
     log = with_users(20, queries=300)
-    with_units = estimator().fit(posbias.harvest(posbias.ClickLog(log), max_rank=4))
-    without = estimator().fit(posbias.harvest(posbias.ClickLog(log, unit="none"), max_rank=4))
+    with_units = estimator().fit(posbias.harvest(posbias.ClickLog(log, ranks=ranks), max_rank=4))
+    without = estimator().fit(posbias.harvest(posbias.ClickLog(log, unit="none", ranks=ranks), max_rank=4))
     np.testing.assert_array_equal(with_units.propensity_, without.propensity_)
     np.testing.assert_array_equal(with_units.deletions_, without.deletions_)
     errors, by_query = (np.sqrt(np.diagonal(one.covariance_))[1:] for one in (with_units, without))
@@ -88,19 +96,21 @@ def test_bootstrap_intervals_are_widened_too() -> None:
     np.testing.assert_allclose(widths[0] / widths[1], widening, rtol=1e-6)
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("estimator", HARVEST_ESTIMATORS)
-def test_rows_without_a_unit_count_by_their_query(estimator: Any) -> None:
+def test_rows_without_a_unit_count_by_their_query(estimator: Any, ranks: str | None) -> None:
     log = with_users(20, queries=300)
     nobody = log.set_column(log.column_names.index("user_id"), "user_id", pa.nulls(len(log), pa.int64()))
-    found, expected = (fit(estimator, one) for one in (nobody, log.drop_columns("user_id")))
+    found, expected = (fit(estimator, one, ranks) for one in (nobody, log.drop_columns("user_id")))
     assert found.harvest_.units is not None
     if estimator is not posbias.CrossFit:
         np.testing.assert_allclose(found.jackknife_.units.by_both.changes, expected.jackknife_.changes, atol=1e-12)
     np.testing.assert_allclose(found.covariance_, expected.covariance_, rtol=1e-9)
 
 
-def test_too_few_units_give_no_interval() -> None:
-    found = fit(posbias.CrossFit, with_users(4, queries=300))
+@BOTH_WAYS
+def test_too_few_units_give_no_interval(ranks: str | None) -> None:
+    found = fit(posbias.CrossFit, with_users(4, queries=300), ranks)
     assert np.isnan(found.interval_[1:]).all()
     assert found.reasons_[1].startswith("no interval: the units (user_id) fill only 4 buckets, and 8 are needed")
 
@@ -114,15 +124,18 @@ def test_a_unit_with_most_page_views_leaves_few_degrees_of_freedom() -> None:
     assert any("few units determine the estimate" in (reason or "") for reason in found.reasons_)
 
 
-def test_segments_cluster_by_unit_too() -> None:
+@BOTH_WAYS
+def test_segments_cluster_by_unit_too(ranks: str | None) -> None:
     log = with_users(20, queries=300)
     log = log.append_column("half", pa.array(np.asarray(log.column("query_id")) % 2))
-    whole = posbias.AllPairs().fit(posbias.harvest(posbias.ClickLog(log), by="half", max_rank=4))
+    whole = posbias.AllPairs().fit(posbias.harvest(posbias.ClickLog(log, ranks=ranks), by="half", max_rank=4))
     for half in (0, 1):
-        alone = fit(posbias.AllPairs, log.filter(pa.array(np.asarray(log.column("half")) == half)))
+        alone = fit(posbias.AllPairs, log.filter(pa.array(np.asarray(log.column("half")) == half)), ranks)
         np.testing.assert_allclose(whole.segments_[str(half)].interval_, alone.interval_)
     pooled, by_query = (
-        posbias.CrossFit(pool=True).fit(posbias.harvest(posbias.ClickLog(log, unit=unit), by="half", max_rank=4))
+        posbias.CrossFit(pool=True).fit(
+            posbias.harvest(posbias.ClickLog(log, unit=unit, ranks=ranks), by="half", max_rank=4)
+        )
         for unit in (None, "none")
     )
     widths = [
@@ -131,10 +144,11 @@ def test_segments_cluster_by_unit_too() -> None:
     assert (widths[0] > widths[1]).all()
 
 
-def test_segments_of_documents_cluster_by_unit() -> None:
+@BOTH_WAYS
+def test_segments_of_documents_cluster_by_unit(ranks: str | None) -> None:
     log = with_users(20, queries=300)
     log = log.append_column("kind", pa.array([str(int(doc) % 2) for doc in log.column("doc_id").to_pylist()]))
-    harvest = posbias.harvest(posbias.ClickLog(log), by="kind", max_rank=4)
+    harvest = posbias.harvest(posbias.ClickLog(log, ranks=ranks), by="kind", max_rank=4)
     segment = harvest.segment("1")
     assert segment.units is not None
     assert segment.units.by_unit.page_views == harvest.page_views
@@ -151,11 +165,12 @@ def test_a_rank_that_one_bucket_of_units_decides_has_no_interval() -> None:
     assert intervals.reasons[1] == "no interval: the estimate depends on a single bucket of units; log more units"
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("estimator", HARVEST_ESTIMATORS)
-def test_a_unit_with_all_results_at_rank_1_leaves_no_interval(estimator: Any) -> None:
+def test_a_unit_with_all_results_at_rank_1_leaves_no_interval(estimator: Any, ranks: str | None) -> None:
     log = with_users(20, queries=300)
     user = np.where(log.column("position").to_numpy() == 1, 0, log.column("user_id").to_numpy())
-    found = fit(estimator, log.set_column(log.column_names.index("user_id"), "user_id", pa.array(user)))
+    found = fit(estimator, log.set_column(log.column_names.index("user_id"), "user_id", pa.array(user)), ranks)
     assert np.isnan(found.interval_[1:]).all()
     assert {*found.reasons_[1:]} == {"no interval: the estimate depends on a single bucket of units; log more units"}
 

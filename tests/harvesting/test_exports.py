@@ -184,7 +184,7 @@ BAD: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
     "no list": (lambda rows: told(rows, by="device"), "by is 'device'"),
     "no text": (lambda rows: told(rows, source=None), "source is None"),
     "nobody's choice": (lambda rows: told(rows, non_functional="maybe"), "non_functional is 'maybe'"),
-    "newer": (lambda rows: told(rows, version=3), "format version 3 and this posbias reads up to 2. Upgrade posbias"),
+    "newer": (lambda rows: told(rows, version=4), "format version 4 and this posbias reads up to 3. Upgrade posbias"),
     "other buckets": (lambda rows: told(rows, buckets=64), "about was changed"),
     "other weighting": (lambda rows: told(rows, weighting="none"), "about was changed"),
     "no answer_rows": (
@@ -394,6 +394,11 @@ def test_command_rejects_ranks_without_rankers() -> None:
     refused = run("sql", "--dialect", "trino", "--table", "t", "--rankings", "r", code=2)
     assert refused.stdout == ""
     assert "Add --rankers NAME" in refused.stderr
+
+
+def test_command_rejects_rankers_in_one_word() -> None:
+    refused = run("sql", "--dialect", "trino", "--table", "t", "--rankers", "a,b", code=2)
+    assert "--rankers takes one name each time, not 'a,b'. Write --rankers a --rankers b." in refused.stderr
 
 
 def test_printed_query_leads_to_a_curve(tmp_path: Path) -> None:

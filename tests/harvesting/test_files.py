@@ -33,13 +33,13 @@ def made(kind: str, **options: Any) -> posbias.Harvest:
     return posbias.harvest(log, max_rank=3, by=["device"], max_strata=strata, **options)
 
 
-def made_with_units(**options: Any) -> posbias.Harvest:
+def made_with_units(ranks: str | None = None, **options: Any) -> posbias.Harvest:
     log = with_users(5, queries=6, max_rank=3)
     log = log.append_column(
         "device", pa.array([("phone", None)[user % 2] for user in log.column("user_id").to_pylist()])
     )
     log = log.append_column("kind", pa.array([str(doc % 2) for doc in log.column("doc_id").to_pylist()]))
-    return posbias.harvest(posbias.ClickLog(log), max_rank=3, **options)
+    return posbias.harvest(posbias.ClickLog(log, ranks=ranks), max_rank=3, **options)
 
 
 HARVESTS = {
@@ -51,6 +51,9 @@ HARVESTS = {
     "units": made_with_units(by="device"),
     "units of pairs": made_with_units(by="device", max_strata=0),
     "units of a segment of documents": made_with_units(by="kind").segment("1"),
+    "units in replay": made_with_units(by="device", ranks="none"),
+    "units of pairs in replay": made_with_units(by="device", ranks="none", max_strata=0),
+    "units of a segment of documents in replay": made_with_units(by="kind", ranks="none").segment("1"),
     "empty": replace(made("exposures"), segments=(), table=made("exposures").table.where(np.zeros(0, dtype=np.int64))),
 }
 
@@ -117,7 +120,7 @@ def checksum_by_hand(table: pa.Table, said: dict[str, Any]) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.parametrize("kind", ["signatures", "exposures", "pairs", "units"])
+@pytest.mark.parametrize("kind", ["signatures", "exposures", "pairs", "units", "units in replay"])
 def test_flipped_byte_is_rejected_or_harmless(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.harvest"
     HARVESTS[kind].save(path)
@@ -327,7 +330,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "another kind": ({"kind": "exposures"}, "checksum"),
     "table": ({"table": "pair_sums"}, "it has the columns"),
     "no such table": ({"table": "rows"}, "table is 'rows'"),
-    "version": ({"version": 5}, "format version 5 and this posbias reads up to 4. Upgrade posbias"),
+    "version": ({"version": 6}, "format version 6 and this posbias reads up to 5. Upgrade posbias"),
     "a version with units": ({"version": 4}, "it has no 'unit'"),
     "the second version": ({"version": 2}, "checksum"),
     "version as text": ({"version": "3"}, "version is '3'"),
@@ -460,8 +463,9 @@ def test_edited_unit_is_rejected(name: str, tmp_path: Path) -> None:
         posbias.Harvest.load(path)
 
 
-def test_counts_by_unit_must_add_up() -> None:
-    harvest = HARVESTS["units"]
+@pytest.mark.parametrize("kind", ["units", "units in replay"])
+def test_counts_by_unit_must_add_up(kind: str) -> None:
+    harvest = HARVESTS[kind]
     assert harvest.units is not None
     table = harvest.units.by_unit.table
     fewer = replace(harvest.units.by_unit, table=table.where(table.bucket > table.bucket.min()))

@@ -24,14 +24,14 @@ from posbias.engines.duckdb import DuckDB
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
 from posbias.harvesting import row_checks
-from tests.support.lying_logs import CUT, JOINED, LIES, Lie, healthy
+from tests.support.lying_logs import CUT, JOINED, LIES, Lie, healthy, join_by_hour_of_time
 
 VIEWS = 5000
 PAGE = Path(__file__).parents[2] / "docs" / "logs_that_lie.md"
 # What the checks of clicks report.
 CODES = {
     *(CUT, JOINED, "page-length-follows-clicks", "one-click-pages", "only-clicked-pages", "pages-begin-late"),
-    *("missing-rows", "positions-start-again", "flat-curve"),
+    *("missing-rows", "positions-start-again", "flat-curve", "crawlers"),
 }
 
 
@@ -136,12 +136,27 @@ def test_no_healthy_setting_of_the_audit_is_accused(name: str) -> None:
     assert not CODES & {f.code for f in found}
 
 
-def test_the_first_rows_of_a_large_log_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_page_views_of_a_large_log_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_checks, "SAMPLE_ROWS", 2**13)
     monkeypatch.setattr(row_checks, "_FIRST_ROWS", 2**12)
     frame = LIES[1].spoil(healthy(True, VIEWS), np.random.default_rng(0))
     found = {f.code: f for f in harvest(log_of(frame, impression="impression_id")).findings}
-    assert "In the first 4,096 rows" in found[CUT].message
+    assert "In a sample of one in" in found[CUT].message
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_clicked_rows_that_a_join_wrote_first_are_not_taken_for_a_sample(
+    text: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_checks, "SAMPLE_ROWS", 2**13)
+    monkeypatch.setattr(row_checks, "_FIRST_ROWS", 2**9)
+    frame = healthy(True, VIEWS)
+    frame = frame.sort_values("clicked", ascending=False, kind="stable")
+    assert frame.clicked[: 2**9].all()
+    path = tmp_path / f"log.{'csv' if text else 'parquet'}"
+    frame.to_csv(path, index=False) if text else frame.to_parquet(path)
+    log = posbias.ClickLog(path, impression="impression_id")
+    assert not CODES & {f.code for f in harvest(log).findings}
 
 
 def test_a_log_of_few_queries_is_not_called_flat() -> None:
@@ -165,6 +180,14 @@ def test_a_ranker_that_cuts_its_pages_is_named() -> None:
     assert found[CUT].message.startswith("Ranker 'b': ")
 
 
+def test_clicks_joined_within_an_hour_are_found_in_a_text_file(tmp_path: Path) -> None:
+    """In CSV a time is a text."""
+    frame = join_by_hour_of_time(healthy(True, VIEWS), np.random.default_rng(0))
+    frame[frame.query_id < 100].to_csv(tmp_path / "log.csv", index=False)
+    found = {f.code: f for f in harvest(posbias.ClickLog(tmp_path / "log.csv")).findings}
+    assert "within one hour of 'timestamp'" in found[JOINED].message
+
+
 def test_the_remedy_for_first_positions_runs() -> None:
     lie = next(lie for lie in LIES if lie.found == "pages-begin-late" and lie.severity == "error" and not lie.replay)
     log = lying_log(lie)
@@ -175,13 +198,25 @@ def test_the_remedy_for_first_positions_runs() -> None:
     np.testing.assert_allclose(healed, true_curve(False), rtol=1e-9)
 
 
-def count_false_alarms(logs: int) -> str:
-    """Return how many healthy logs of the audit's simulator have an error or a warning about their clicks."""
+def test_the_remedy_for_first_positions_leaves_ranks_that_count_from_1() -> None:
+    frame = healthy(False, VIEWS)
+    want = posbias.CrossFit(interval=None).fit(harvest(log_of(frame, impression="impression_id"))).propensity_
+    shifted = frame.assign(position=frame.position + (frame.device == "phone"))
+    finding = next(
+        f for f in posbias.check(log_of(shifted, impression="impression_id")).findings if f.code == "pages-begin-late"
+    )
+    repaired = log_of(shifted, impression="impression_id", **finding.arguments)
+    found = posbias.CrossFit(interval=None).fit(harvest(repaired)).propensity_
+    np.testing.assert_allclose(found, want, rtol=1e-9)
+
+
+def count_false_alarms(logs: int, first: int = 0) -> str:
+    """Return how many healthy logs of the audit's simulator, from a first seed on, have an error or a warning."""
     names = [name for name, setting in SETTINGS.items() if setting.healthy]
     alarms: Counter[str] = Counter()
     for number in range(logs):
         setting = replace(SETTINGS[names[number % len(names)]], views=(200, 1000, 5000)[number // len(names) % 3])
-        table = draw_log(setting, number)
+        table = draw_log(setting, first + number)
         given = {"impression": "impression_id"} if number % 2 else {}
         log = posbias.ClickLog(table if given else table.drop_columns(["impression_id"]), **given)
         try:
@@ -194,13 +229,13 @@ def count_false_alarms(logs: int) -> str:
         alarms.update({f.severity for f in accused})
         for f in accused:
             print(f"{number}, {names[number % len(names)]}, {setting.views} page views: {f.severity} {f.code}")
-    return f"{logs:,} healthy logs: {dict(alarms)}"
+    return f"{logs:,} healthy logs from seed {first}: {dict(alarms)}"
 
 
 def main() -> None:
-    """Write the table of the page, or count false alarms in as many healthy logs as the argument says."""
+    """Write the table of the page, or count false alarms in so many healthy logs, from a first seed on."""
     if len(sys.argv) > 1:
-        print(count_false_alarms(int(sys.argv[1])))
+        print(count_false_alarms(*map(int, sys.argv[1:])))
         return
     page = PAGE.read_text("utf-8")
     begin, _, rest = page.partition("| --- | --- | --- | --- |\n")

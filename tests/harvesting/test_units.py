@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from click.testing import CliRunner
 import posbias
 from posbias.cli import cli
 from posbias.harvesting.harvest import Units
+from posbias.harvesting.tables import PairSums
 from tests.support import sparks
 from tests.support.users import with_users
-from tests.support.warehouses import EXECUTORS, Run, to_csv
+from tests.support.warehouses import EXECUTORS, Run, run_duckdb, to_csv
 
 LOG = with_users(30)
+FEW_USERS = with_users(8)
 
 
 def harvest(log: pa.Table, **columns: Any) -> posbias.Harvest:
@@ -172,11 +175,66 @@ def test_long_logs_have_units() -> None:
     assert_same_units(harvest(log.drop_columns(["rank_a", "rank_b"]), rankings=rankings), harvest(log))
 
 
-def test_replay_says_that_intervals_cluster_by_query_alone() -> None:
-    found = harvest(LOG, ranks="none")
+# ---- Replay
+
+
+def pair_sums(rows: list[dict[str, Any]]) -> dict[tuple[int, int], tuple[float, float]]:
+    """ĉ and ¬ĉ with harmonic weights, by ordered pair of ranks, straight from the rows."""
+    counts: dict[Any, dict[int, list[int]]] = {}
+    for row in rows:
+        shown = counts.setdefault((row["query_id"], row["doc_id"]), {}).setdefault(row["position"], [0, 0])
+        shown[row["clicked"]] += 1
+    sums: Counter[Any] = Counter()
+    for ranks in counts.values():
+        for k, other in permutations(ranks, 2):
+            share = sum(ranks[other]) / (sum(ranks[k]) + sum(ranks[other]))
+            sums[k, other, "clicks"] += ranks[k][1] * share
+            sums[k, other, "skips"] += ranks[k][0] * share
+    return sums
+
+
+@pytest.mark.parametrize("max_strata", [10**6, 0], ids=["exposures", "pairs"])
+def test_replay_counts_what_sums_lose_without_each_bucket(max_strata: int) -> None:
+    log = LOG
+    sql = "SELECT *, hash(query_id::BIGINT) & 255 AS q, hash(user_id::BIGINT) & 255 AS u FROM log"
+    rows = duckdb.sql(sql).to_arrow_table().to_pylist()
+    found = posbias.harvest(posbias.ClickLog(log, ranks="none"), max_rank=4, max_strata=max_strata)
+    whole = pair_sums(rows)
+    by_user, by_both = units(found).by_unit, units(found).by_both
+    for counted, bucket_of in ((by_user, lambda row: row["u"]), (by_both, lambda row: (row["q"] + row["u"]) % 256)):
+        table = counted.table
+        assert isinstance(table, PairSums)
+        lost: dict[Any, float] = {}
+        for bucket in {bucket_of(row) for row in rows}:
+            left = pair_sums([row for row in rows if bucket_of(row) != bucket])
+            lost |= {(bucket, *key): value - left[key] for key, value in whole.items()}
+        sums = table.where(table.other > 0)
+        columns = (sums.bucket, sums.rank, sums.other, sums.clicks, sums.skips)
+        seen: Counter[Any] = Counter()
+        for bucket, rank, other, clicks, skips in zip(*(column.tolist() for column in columns), strict=True):
+            seen[bucket, rank, other, "clicks"], seen[bucket, rank, other, "skips"] = clicks, skips
+        assert seen.keys() <= lost.keys()
+        np.testing.assert_allclose([seen[key] for key in lost], list(lost.values()), atol=1e-9)
+    assert clicks_by_bucket(by_user) == expected_counts(log)[1]
+
+
+def test_a_replay_without_rankers_says_that_intervals_cluster_by_query_alone() -> None:
+    found = harvest(LOG, ranks="none", ranker="none")
     assert found.units is None
-    assert [f.code for f in found.findings] == ["units-not-counted"]
-    assert not harvest(LOG, ranks="none", unit="none").findings
+    assert "units-not-counted" in [f.code for f in found.findings]
+    assert "units-not-counted" not in [f.code for f in harvest(LOG, ranks="none").findings]
+
+
+def test_merged_units_of_a_replay_are_those_of_all_rows() -> None:
+    half = np.asarray(LOG.column("query_id")) % 2 == 0
+    logs = [LOG.filter(pa.array(half)), LOG.filter(pa.array(~half)), LOG]
+    one, other, whole = (harvest(log, ranks="none") for log in logs)
+    merged = posbias.merge(one, other)
+    for found, expected in zip(
+        (units(merged).by_unit, units(merged).by_both), (units(whole).by_unit, units(whole).by_both), strict=True
+    ):
+        for name, column in found.table.columns().items():
+            np.testing.assert_allclose(column, getattr(expected.table, name), atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("max_strata", [10**6, 0], ids=["signatures", "pairs"])
@@ -218,6 +276,14 @@ def test_spark_counts_by_unit(engine: str) -> None:
     assert posbias.AllPairs().fit(found).jackknife_.units is not None
 
 
+@pytest.mark.parametrize("engine", [sparks.on_server("spark")])
+def test_spark_counts_the_units_of_a_replay(engine: str) -> None:
+    """Each engine has its own buckets, and users who have one each lose the same in both."""
+    frame = sparks.session().createDataFrame(FEW_USERS)
+    found = posbias.harvest(posbias.ClickLog(frame, ranks="none"), max_rank=4)
+    np.testing.assert_allclose(losses_by_user(found, 8), losses_by_user(harvest(FEW_USERS, ranks="none"), 8), atol=1e-9)
+
+
 @pytest.fixture(scope="module", params=map(sparks.on_server, EXECUTORS))
 def executor(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
     with EXECUTORS[request.param]() as run:
@@ -238,9 +304,51 @@ def test_an_export_counts_by_unit(executor: tuple[str, Run], tmp_path: Path) -> 
     assert posbias.AllPairs().fit(found).jackknife_.units is not None
 
 
-def test_a_query_for_replay_rejects_a_unit() -> None:
-    with pytest.raises(posbias.LogError, match="only where the rank of each ranker is known"):
-        posbias.harvest_sql("bigquery", "clicks", unit="user_id")
+def losses_by_user(found: posbias.Harvest, users: int) -> Any:
+    """What the sums lose without each user, in an order that does not depend on buckets."""
+    counted = units(found).by_unit
+    assert len(counted.buckets) == users
+    clicks, skips = counted.interventions().tables(np.eye(users))
+    rows = np.concatenate([clicks.reshape(users, -1), skips.reshape(users, -1)], axis=1)
+    return rows[np.lexsort(rows.round(3).T)]
+
+
+def test_an_export_of_a_replay_counts_by_unit(executor: tuple[str, Run], tmp_path: Path) -> None:
+    """Each engine has its own buckets, and users who have one each lose the same in all."""
+    dialect, run = executor
+    log = FEW_USERS.append_column("half", pa.array(["", None] * (len(FEW_USERS) // 2))).rename_columns(
+        [{"ranker": "Arm"}.get(name, name) for name in [*FEW_USERS.column_names, "half"]]
+    )
+    for by in ((), ("half",)):
+        sql = posbias.harvest_sql(dialect, "clicks", ranker="Arm", unit="user_id", max_rank=4, by=by)
+        found = posbias.Harvest.load(to_csv(run(sql, {"clicks": log}), tmp_path))
+        expected = posbias.harvest(posbias.ClickLog(log, ranker="Arm", ranks="none"), max_rank=4, by=by)
+        np.testing.assert_allclose(losses_by_user(found, 8), losses_by_user(expected, 8), atol=1e-3)
+        assert units(found).by_unit.segments == units(expected).by_unit.segments
+        assert units(found).by_both.page_views == expected.page_views
+    assert posbias.CrossFit().fit(found).jackknife_.units is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lost:1:9:1:1:1:1", "its column other has the invalid value 9"),
+        ("lost:1:2:1:1:1", "which the query did not write"),
+        ("1:1:0:nobody", "of a ranker without counts by query"),
+        ("1:1:1:a", "do not add up"),
+    ],
+)
+def test_an_export_with_wrong_counts_by_unit_is_rejected(text: str, message: str, tmp_path: Path) -> None:
+    with run_duckdb() as run:
+        rows = run(posbias.harvest_sql("duckdb", "clicks", unit="user_id", max_rank=4), {"clicks": LOG})
+    rows[next(i for i, row in enumerate(rows) if row["bucket"] >= 256)]["stratum"] = text
+    with pytest.raises(posbias.HarvestError, match=message):
+        posbias.Harvest.load(to_csv(rows, tmp_path))
+
+
+def test_a_query_without_rankers_rejects_a_unit() -> None:
+    with pytest.raises(posbias.LogError, match="this table names no ranker"):
+        posbias.harvest_sql("bigquery", "clicks", ranker="none", unit="user_id")
     for unit in ("none", "query_id"):
         assert "GROUPING" not in posbias.harvest_sql("bigquery", "clicks", unit=unit, rankers=["a", "b"])
 
@@ -276,3 +384,22 @@ def test_check_suggests_no_unit_that_saw_both_rankers() -> None:
     _, page = np.unique(log.column("impression_id").to_numpy(zero_copy_only=False), return_inverse=True)
     log = log.append_column("client_id", clients.take(pa.array(page)))
     assert "unused-unit" not in [f.code for f in posbias.check(posbias.ClickLog(log), max_rank=4).findings]
+
+
+def test_a_fit_and_a_diagnosis_show_the_same_degrees_of_freedom() -> None:
+    table = posbias.simulate(posbias.World(queries=400, quality=(0.5, 2.0)))
+    user = np.random.default_rng(0).integers(0, 20, len(table))[table["impression_id"].to_numpy()]
+    user = 2 * user + np.equal(table["ranker"].to_pylist(), "b")
+    harvest = posbias.harvest(posbias.ClickLog(table.append_column("user_id", pa.array(user)), unit="user_id"))
+    shown = [one.degrees_of_freedom for one in posbias.diagnose(harvest).support]
+    assert shown == pytest.approx(posbias.CrossFit().fit(harvest).degrees_of_freedom_[1:].tolist(), rel=1e-3)
+    assert max(filter(None, shown)) < 60
+
+
+def test_fit_warns_that_one_unit_leaves_no_interval() -> None:
+    table = posbias.simulate(posbias.World(queries=200))
+    log = posbias.ClickLog(table.append_column("user_id", pa.array(["me"] * len(table))), unit="user_id")
+    harvest = posbias.harvest(log)
+    with pytest.warns(posbias.PosbiasWarning, match=r"No rank has a confidence interval: the units \(user_id\) fill"):
+        fitted = posbias.CrossFit().fit(harvest)
+    assert "no interval: the units (user_id) fill only 1 bucket" in str(fitted.summary())

@@ -303,6 +303,67 @@ def test_the_suggested_option_fixes_zero_based_positions(
     np.testing.assert_array_equal(harvest(source, **mended).pairs().clicks, want.pairs().clicks)
 
 
+@pytest.mark.parametrize("ranks_too", [True, False])
+@pytest.mark.parametrize("shift", [1, 2])
+def test_the_suggested_option_fixes_positions_that_begin_late(shift: int, ranks_too: bool, rows: Rows) -> None:
+    want = harvest(rows)
+    for row in rows:
+        row["position"] += shift
+        for name in ("rank_a", "rank_b") if ranks_too else ():
+            row[name] = None if row[name] is None else row[name] + shift
+    problem = only(check(rows), "no-first-position")
+    assert problem.severity == "error"
+    if not ranks_too:
+        contradicted = only(check(rows), "contradicted-rank")
+        assert contradicted.remedy.startswith(f"Positions begin at {1 + shift}. They must count from 1 like ranks")
+        assert contradicted.arguments == problem.arguments
+    assert check(rows, **problem.arguments).findings == ()
+    np.testing.assert_array_equal(harvest(rows, **problem.arguments).pairs().clicks, want.pairs().clicks)
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (lambda n: None, "has no value in any of 1,200 rows"),
+        (lambda n: "me", "has the same value in all 1,200 rows"),
+        (lambda n: f"row {n}", "has 1,200 values on 240 page views, so it is not who was assigned to a ranker"),
+    ],
+)
+def test_a_column_that_is_no_unit_is_found(value: Callable[[int], str | None], what: str, rows: Rows) -> None:
+    table = pa.Table.from_pylist(rows)
+    users = pa.array([value(n) for n in range(len(rows))], pa.string())
+    problem = only(check(table.append_column("user_id", users), unit="user_id"), "useless-unit")
+    assert problem.message == f"The column 'user_id' {what}"
+    assert problem.arguments == {"unit": "none"}
+    page_views = pa.array([f"{row['impression_id'] // 2}" for row in rows])
+    found = check(table.append_column("user_id", page_views), unit="user_id")
+    assert "useless-unit" not in [finding.code for finding in found.findings]
+
+
+def test_a_log_that_is_too_small_for_a_curve_is_found() -> None:
+    tiny = posbias.simulate(posbias.World(queries=3, repeats=1))
+    problem = only(check(tiny), "little-data")
+    assert problem.message.startswith("The log has only 3 page views with ")
+    assert "its intervals need 8 queries or more" in problem.remedy
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_window_without_two_rankers_is_named_as_the_cause(together: bool, replayed: Rows) -> None:
+    for row in replayed:
+        row["day"] = "2026-03-01" if together or row["ranker"] == "a" else "2026-03-02"
+    log = posbias.ClickLog(pa.Table.from_pylist(replayed), window="day")
+    found = posbias.check(log, max_rank=5)
+    if together:
+        assert not {"rankers-replaced", "no-disagreement"} & {finding.code for finding in found.findings}
+        return
+    problem = only(found, "rankers-replaced")
+    assert problem.severity == "error"
+    assert problem.message.startswith("None of 2 values of 'day' has page views of two rankers")
+    assert "no-disagreement" not in [finding.code for finding in found.findings]
+    with pytest.raises(posbias.PosbiasError, match="None of 2 values of 'day' has page views of two rankers"):
+        posbias.CrossFit().fit(posbias.harvest(log, max_rank=5))
+
+
 def test_aggregated_counts() -> None:
     rows = posbias.simulate(WORLD, aggregated=True).to_pylist()
     assert check(rows).findings == ()
@@ -639,6 +700,9 @@ def test_a_position_with_clicks_only() -> None:
     assert problem.severity == "warning"
     made = harvest([r for r in rows if r["clicked"] or r["position"] > 1])
     assert "at position 1 were clicked" in next(f.message for f in made.findings if f.code == problem.code)
+    # Users who click nearly all results of other positions may click all of the first.
+    eager = [r | {"clicked": int(r["position"] == 1 or i % 20 > 0)} for i, r in enumerate(rows)]
+    assert problem.code not in {f.code for f in harvest(eager).findings}
 
 
 def test_page_views_that_lack_rows() -> None:

@@ -18,8 +18,8 @@ from experiments.simulated_logs import as_segments, buckets_of, draw_periods
 from posbias._matplotlib import new_axes
 from posbias._stats import t_quantile
 from posbias.cli import cli
+from posbias.estimators.significance import Contrasts, joint_test, simultaneous_p_values
 from posbias.judging.compare import ComparedCurve, compare_curves, wrap
-from posbias.judging.significance import Contrasts, joint_test, simultaneous_p_values
 from posbias.logs.click_log import Layout
 from tests.estimators.test_swap import swapped
 
@@ -132,7 +132,9 @@ def test_the_rank_that_changed_is_named(weeks: list[posbias.Harvest]) -> None:
     assert four.low < 1.3 < four.high  # type: ignore[operator]
     assert found.joint is not None
     assert found.joint.p_value < 1e-6
-    assert found.verdict.startswith("The curves differ (p < 0.001): from before to after, rank 4 by +")
+    assert found.verdict.startswith(
+        "The curves differ (p < 0.001, alarm below 0.05): from before to after, rank 4 by +"
+    )
     back = posbias.compare(*reversed(weeks))
     np.testing.assert_allclose([d.ratio for d in back.differences], [1 / d.ratio for d in found.differences])
     assert back.p_value == pytest.approx(found.p_value)
@@ -353,7 +355,7 @@ def test_the_command_compares_files(files: Path, kinds: tuple[str, str]) -> None
     names = [f"before.{kinds[0]}", f"after.{kinds[1]}"]
     code, output = command(*names)
     assert code == 0
-    assert output.startswith("The curves differ (p < 0.001): from before to after, rank 4")
+    assert output.startswith("The curves differ (p < 0.001, alarm below 0.05): from before to after, rank 4")
     assert max(map(len, output.splitlines())) <= 80
     assert command(*names, "--fail-on-difference")[0] == 1
     assert command(names[0], names[0], "--fail-on-difference")[0] == 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,11 @@ from posbias._stats import FTest, f_tail, not_tested, satterthwaite
 from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.errors import HarvestError
-from posbias.findings import Finding, any_error
+from posbias.estimators.one_curve import OneCurve, RankerPairs, Residuals, ranker_effects, trust
+from posbias.estimators.significance import AssumptionTest, decide, holm, wald_test
+from posbias.findings import Finding, any_error, quiet
 from posbias.harvesting.click_checks import count_click_histogram, count_click_order, possible_page_views
+from posbias.harvesting.row_checks import UNITS_NOT_COUNTED
 from posbias.judging.diagnose import Diagnosis, diagnose_harvest, summary_lines
 from posbias.judging.diagnostics import (
     Context,
@@ -35,10 +39,9 @@ from posbias.judging.diagnostics import (
     independence_test,
     proxy_test,
 )
-from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, ranker_effects, trust
-from posbias.judging.significance import AssumptionTest, decide, holm, wald_test
 from posbias.logs.click_log import Layout
 from posbias.simulation import AtMostOneClick, Cascade, PositionBased, TrustBias
+from tests.support.users import with_users
 
 UNEQUAL = posbias.World(queries=2000, quality=(0.5, 2.0))
 
@@ -325,25 +328,75 @@ def test_classes_that_cannot_be_compared_are_reported() -> None:
 # ---- The summary below an estimate
 
 
-def test_the_summary_reports_the_weakest_rank_and_contradictions() -> None:
-    def lines(harvest: posbias.Harvest) -> list[str]:
-        return summary_lines(harvest, posbias.CrossFit().fit(harvest).degrees_of_freedom_)
-
-    sound, broken = lines(drawn(UNEQUAL)), lines(drawn(UNEQUAL, user=TrustBias()))
+def test_the_summary_reports_the_weakest_rank_and_whether_one_curve_fits() -> None:
+    sound = summary_lines(posbias.CrossFit().fit(drawn(UNEQUAL)))
     assert sound[0].startswith("Rank ")
     assert " has the least data (" in sound[0]
     assert "; its estimate comes mostly from comparisons with ranks " in sound[0]
     assert sound[1].startswith("One curve fits all pairs of ranks (p")
-    assert broken[1].startswith(
-        "! Pairs of ranks contradict each other: no single curve fits the clicks of all rankers"
-    )
-    assert broken[1].endswith("(p < 0.001, alarm below 0.01).")
-    assert lines(drawn(posbias.World(queries=300)))[1] == (
+    assert summary_lines(posbias.CrossFit().fit(drawn(posbias.World(queries=300))))[1] == (
         "Not tested: whether one curve fits all pairs of ranks "
         "(the rankers are too similar, or there is too little data)."
     )
     sums = posbias.harvest(posbias.ClickLog(posbias.simulate(posbias.World(queries=30))), max_strata=0)
-    assert summary_lines(sums, np.full(10, 9.0)) == []
+    assert summary_lines(posbias.AllPairs().fit(sums)) == []
+
+
+CONTRADICTION = "Pairs of ranks contradict each other: no single curve fits the clicks of all rankers (p < 0.001"
+
+
+@pytest.mark.parametrize("estimator", ["cross-fit", "all-pairs"])
+def test_fit_warns_once_that_pairs_of_ranks_contradict_each_other(estimator: str) -> None:
+    harvest = drawn(UNEQUAL, user=TrustBias())
+    with pytest.warns(posbias.PosbiasWarning) as warned:
+        fitted = posbias.estimators.estimator_class(estimator)().fit(harvest)
+    assert [str(one.message)[: len(CONTRADICTION)] for one in warned] == [CONTRADICTION]
+    assert warned[0].filename == __file__
+    [note] = fitted.notes_
+    assert note.endswith("The pattern resembles trust bias: relevant and irrelevant documents have different curves.")
+    assert " ".join(str(fitted.summary()).split()).count(CONTRADICTION) == 1
+    # The note says it already.
+    assert [line[:5] for line in summary_lines(fitted)] == ["Rank "]
+    # Who wants no statistics gets none from `fit`, but the tests can be had.
+    plain = posbias.estimators.estimator_class(estimator)(interval=None).fit(harvest)
+    assert plain.notes_ == ()
+    assert plain.one_curve_ is not None
+    assert plain.one_curve_.contradicted
+    assert summary_lines(plain) == [f"! {CONTRADICTION}, alarm below 0.01)."]
+
+
+def test_a_fit_to_another_harvest_is_tested_again() -> None:
+    estimator = posbias.CrossFit(interval=None).fit(drawn(UNEQUAL, user=TrustBias()))
+    assert estimator.one_curve_ is not None
+    assert estimator.one_curve_.contradicted
+    assert estimator.one_curve_ is estimator.one_curve_
+    estimator.fit(drawn(UNEQUAL))
+    assert not estimator.one_curve_.contradicted
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (lambda: posbias.simulate(posbias.World(queries=300), "replay"), "nothing shows that rankers overlap in time"),
+        (lambda: posbias.simulate(posbias.World(queries=300), "replay").drop_columns(["ranker"]), "names no rankers"),
+        (lambda: posbias.simulate(posbias.World(queries=300)), "the rankers are too similar"),
+    ],
+)
+def test_what_was_not_tested_is_the_last_word(log: Callable[[], pa.Table], why: str) -> None:
+    found = posbias.diagnose(posbias.ClickLog(log()))
+    lines = str(found).splitlines()
+    place = lines.index("No problems found in what could be tested.")
+    end = " ".join(line.strip() for line in lines[place + 2 :])
+    assert "Not tested: whether one curve fits all pairs of ranks (" in end
+    assert why in end.rpartition("Not tested")[2]
+    assert end.endswith(").")
+
+
+def test_a_log_without_a_standard_error_is_not_called_sound_without_a_warning() -> None:
+    with quiet():
+        found = posbias.diagnose(posbias.ClickLog(posbias.simulate(posbias.World(queries=3, repeats=1))))
+    assert only(found, "support").severity == "warning"
+    assert "No problems found" not in str(found)
 
 
 def lost_clicks(log: pa.Table, share: float) -> pa.Table:
@@ -753,6 +806,11 @@ def test_crawlers_are_named_and_the_filter_restores_the_curve(users: bool, ranks
     assert checked == diagnosed
     assert checked.severity == "warning"
     assert ("user_id" in checked.arguments["sql"]) == users
+    # The filter begins where the message says, or the remedy says why not.
+    [cut] = re.findall(r">= (\d+)\)", str(checked.arguments["sql"]))
+    clicks = checked.evidence["clicks"]
+    assert f"have {clicks} clicks or more" in checked.message
+    assert (f"The filter begins at {cut} clicks" in checked.remedy) == (int(cut) < clicks)
     filtered = replace(log, sql=checked.arguments["sql"])
     assert "crawlers" not in codes(posbias.check(filtered, max_rank=ranks))
     with_them, without, healthy = (
@@ -866,7 +924,7 @@ def test_a_log_without_rankers_is_diagnosed() -> None:
     log = posbias.simulate(posbias.World(queries=300), "replay").drop_columns(["ranker"])
     found = posbias.diagnose(posbias.ClickLog(log, ranker="none"))
     assert not {*codes(found)} & {*ALARMS}
-    assert ranker_effects(RankerPairs.of(posbias.harvest(posbias.ClickLog(log, ranker="none")))) == []
+    assert ranker_effects(RankerPairs.of(posbias.harvest(posbias.ClickLog(log, ranker="none")))) == {}
 
 
 def test_other_types_are_refused() -> None:
@@ -932,12 +990,36 @@ def test_whole_pages_have_no_depth():
 def test_the_split_by_users_is_tested_only_if_users_are_counted() -> None:
     log = posbias.simulate(posbias.World(queries=100, repeats=30, max_rank=4)).to_pandas()
     log = log.drop(columns=["rank_a", "rank_b"]).assign(user_id=log["impression_id"] % 50)
-    harvest = posbias.harvest(posbias.ClickLog(log), max_rank=4)
+    counted = posbias.harvest(posbias.ClickLog(log), max_rank=4)
+    # As a harvest of an earlier posbias.
+    harvest = replace(counted, units=None, findings=(UNITS_NOT_COUNTED,))
     one_user = posbias.ClickLog(log.assign(user_id=1))
     for source, reason in ((harvest, "does not count units"), (one_user, "too few units")):
         found = posbias.diagnose(source, split={"a": 50, "b": 50}, max_rank=None if source is harvest else 4)
         [finding] = [one for one in found.findings if one.code.startswith("sample-ratio")]
         assert finding.code == "sample-ratio-not-tested"
         assert reason in finding.message
-    found = posbias.diagnose(posbias.ClickLog(log), split={"a": 50, "b": 50}, max_rank=4)
-    assert "sample-ratio-as-intended" in [one.code for one in found.findings]
+    for tested in (posbias.ClickLog(log), counted):
+        found = posbias.diagnose(tested, split={"a": 50, "b": 50}, max_rank=None if tested is counted else 4)
+        assert "sample-ratio-as-intended" in [one.code for one in found.findings]
+
+
+def test_in_replay_users_who_click_differently_are_no_effect_of_their_ranker() -> None:
+    """Ten of the eleven users of b hardly click."""
+    log = with_users(22, queries=300, repeats=20)
+    user, random = np.asarray(log.column("user_id")), np.random.default_rng(0)
+    lazy = (user % 2 == 1) & (user > 1) & (random.random(len(user)) < 0.6)
+    clicked = np.where(lazy, 0, np.asarray(log.column("clicked")))
+    log = log.set_column(log.column_names.index("clicked"), "clicked", pa.array(clicked))
+    tests = {}
+    for unit in (None, "none"):
+        harvest = posbias.harvest(posbias.ClickLog(log, ranks="none", unit=unit), max_rank=4)
+        one_curve = OneCurve.of_harvest(harvest)
+        assert one_curve is not None
+        tests[unit] = one_curve
+    assert tests["none"].unit_inflation == 1
+    assert tests[None].unit_inflation > 2
+    assert tests["none"].contradicted
+    assert tests["none"].ranker_effect_test.p_value < 0.001
+    assert not tests[None].contradicted
+    assert tests[None].ranker_effect_test.p_value > 0.01

@@ -228,6 +228,7 @@ def test_a_check_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
             "which is in the reference period",
         ),
         (history, {"reference": "2026-03-01"}, "must be two days"),
+        (history, {"reference": None}, "must be two days, the first and the last, such as"),
         (history, {"reference": ("2026-03-01", "soon")}, "Expected a day such as"),
         (history, {"reference": ("2026-03-01", "2026-03-05"), "days": 0}, "days"),
         (other, {"reference": ("2026-03-01", "2026-03-05")}, "different estimators or levels"),
@@ -240,11 +241,15 @@ def test_a_check_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     words = ["history", "check", str(path), "--reference", "2026-03-01", "2026-03-14"]
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 1
-    assert done.stdout.startswith("The curves differ (p < 0.001): from reference to last 7 days, rank 2 by −2")
+    assert " ".join(done.stdout.split()).startswith(
+        "The curves differ (p < 0.0002, alarm below 0.0002): from reference to last 7 days, rank 2 by −2"
+    )
     assert "reference: 2026-03-01 to 2026-03-14 (14 curves)" in " ".join(done.stdout.split())
     assert json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["differs"] is True
     days_of([1.0] * 27).save(path)
-    assert CliRunner().invoke(cli, words).exit_code == 0
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0
+    assert ", alarm below 0.0002)." in " ".join(done.stdout.split())
 
 
 def test_the_table_has_intervals_and_marks_changes() -> None:

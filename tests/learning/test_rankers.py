@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import lightgbm
 import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
 import xgboost
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, RandomizedSearchCV
 
 import posbias
 from posbias._arrays import FloatArray
 from posbias.errors import PosbiasError
+from posbias.learning import learners, rankers
 from posbias.learning.objectives import grouped_dcg
-from posbias.learning.rankers import TreeSize, fit_ranker
-from posbias.objectives import cautious_factors, held_out_dcg, learner_form
+from posbias.learning.rankers import _LEARNERS, TreeSize, fit_ranker
+from posbias.objectives import FormRanker, cautious_factors, held_out_dcg, learner_form
 
 SIZES = [(4, 20, 10), (4, 20, 30)]
 ONE_THREAD: dict[str, dict[str, Any]] = {"lightgbm": {"num_threads": 1}, "xgboost": {"nthread": 1}}
@@ -82,19 +87,61 @@ def test_student_is_the_least_squares_fit_of_the_blend_that_users_can_assemble()
     np.testing.assert_allclose(ranker.predict(data), student.predict(x))
 
 
-def test_explanation_measures_held_out_queries_and_the_best_size_is_chosen() -> None:
+def test_explanation_measures_held_out_queries() -> None:
     data, _ = table()
     ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=2000, sizes=SIZES, explain=True)
-    best = max(ranker.choices.values())
-    assert ranker.choices[ranker.size, ranker.trees] == best
     assert {size for size, _ in ranker.choices} == {TreeSize(*size) for size in SIZES}
     steps = {step.name: step for step in ranker.steps}
     assert steps["naive, largest trees"].gain == 0
-    assert steps["student: the ranker"].value == pytest.approx(best)
+    assert steps["student: the ranker"].value == pytest.approx(ranker.choices[ranker.size, ranker.trees])
     # The correction is worth much here, and the explanation shows it on clicks that were not learned from.
     assert steps["cautious blend"].gain > 3 * steps["cautious blend"].error > 0
     assert all(step.name in str(ranker) for step in ranker.steps)
     assert fit_ranker(data, FEATURES, effective_clicks=2000, sizes=SIZES[:1]).steps == ()
+
+
+def test_the_smallest_trees_within_one_standard_error_of_the_best_are_chosen() -> None:
+    # One tree is far from enough; 300 trees are hardly better than 30, or worse.
+    sizes = [(4, 20, 300), (4, 20, 30), (4, 20, 1)]
+    data, _ = table()
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=2000, sizes=sizes)
+    assert ranker.size == TreeSize(4, 20, 30)
+    best = max(ranker.choices.values())
+    assert best - 0.005 < ranker.choices[ranker.size, ranker.trees] <= best
+    assert max(value for (size, _), value in ranker.choices.items() if size.trees == 1) < best - 0.005
+
+
+def test_the_size_of_trees_is_chosen_on_some_queries_of_a_large_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = table()
+    settings: dict[str, Any] = {"parameters": {"num_threads": 1}, "effective_clicks": 2000, "sizes": SIZES[1:]}
+    every = fit_ranker(data, FEATURES, **settings)
+    monkeypatch.setattr(rankers, "_ROWS_TO_CHOOSE_BY", 400)
+    some = fit_ranker(data, FEATURES, **settings)
+    assert some.choices != every.choices
+    # The ranker itself learns from all rows.
+    assert some.factors == every.factors
+    # Whole queries are taken: 40 of 10 rows each, and never fewer than folds.
+    order = np.random.default_rng(0).permutation(120)[data["query_id"]]
+    rows = rankers._rows_to_choose_by(order, 3)
+    assert np.unique(data["query_id"][rows], return_counts=True)[1].tolist() == [10] * 40
+    monkeypatch.setattr(rankers, "_ROWS_TO_CHOOSE_BY", 5)
+    assert len(rankers._rows_to_choose_by(order, 3)) == 30
+
+
+@pytest.mark.parametrize(
+    ("learner", "names"),
+    [
+        ("lightgbm", ("feature_fraction", "feature_fraction_bynode")),
+        ("xgboost", ("colsample_bytree", "colsample_bynode")),
+    ],
+)
+def test_trees_see_half_of_many_features_unless_the_user_says_otherwise(learner: str, names: tuple[str, str]) -> None:
+    def share(features: int, **parameters: Any) -> list[float]:
+        settings = _LEARNERS[learner](parameters, 0)._settings(TreeSize(4, 20, 10), features)  # type: ignore[attr-defined]
+        return [settings[name] for name in names]
+
+    assert [share(3), share(25), share(40), share(50), share(300)] == [[x, x] for x in (1, 1, 0.625, 0.5, 0.5)]
+    assert share(300, **{names[0]: 0.9}) == [0.9, 0.5]
 
 
 @pytest.mark.long
@@ -120,6 +167,26 @@ def test_weights_carry_their_effective_clicks() -> None:
     assert rankers[0].factors == rankers[1].factors
     with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0, found None"):
         fit_ranker(weights.to_pandas(), features)
+
+
+def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
+    rows = posbias.simulate(posbias.World(queries=60, max_rank=5)).rename_columns({"query_id": "search"})
+    log = posbias.ClickLog(rows, query="search")
+    features, p = ["rank_a", "rank_b"], [1, 0.5, 0.3, 0.25, 0.2]
+    made = posbias.ips_weights(log, p, keep=features)
+    sorted_table = made.table.sort_by([("search", "ascending"), ("doc_id", "ascending")])
+    one = fit_ranker(sorted_table, features, query="search", sizes=SIZES[:1])
+    other = fit_ranker(log, features, curve=p, sizes=SIZES[:1])
+    np.testing.assert_array_equal(one.predict(sorted_table), other.predict(sorted_table))
+    # Documents that were never shown belong to the student's lesson, so they change the ranker.
+    candidates = rows.select(["search", "doc_id", *features]).slice(0, 100)
+    extra = candidates.set_column(1, "doc_id", pa.array(range(10**6, 10**6 + 100)))
+    more = fit_ranker(log, features, curve=p, candidates=pa.concat_tables([candidates, extra]), sizes=SIZES[:1])
+    assert np.abs(more.predict(sorted_table) - other.predict(sorted_table)).max() > 0
+    with pytest.raises(PosbiasError, match="A log needs a curve"):
+        fit_ranker(log, features)
+    with pytest.raises(PosbiasError, match="for a log only"):
+        fit_ranker(made, features, curve=p, query="search")
 
 
 @pytest.mark.parametrize(
@@ -163,3 +230,51 @@ def test_dcg_of_groups_is_what_held_out_dcg_says() -> None:
     data, rate = table(queries=20)
     scores = np.random.default_rng(0).random(200)
     assert grouped_dcg(scores, rate, [10] * 20) == pytest.approx(held_out_dcg(scores, rate, data["query_id"]))
+
+
+@pytest.mark.parametrize("form", learners.FORMS)
+def test_scikit_learn_searches_split_by_query_with_every_form(form: str) -> None:
+    data, rate = table(queries=60)
+    frame = pandas.DataFrame(data)
+    leaves, own = {
+        "lightgbm": ("num_leaves", {"num_threads": 1, "verbosity": -1}),
+        "xgboost": ("max_leaves", {"nthread": 1, "grow_policy": "lossguide", "max_depth": 0}),
+        "sklearn": ("max_leaf_nodes", {}),
+    }[form.partition("-")[0]]
+    ranker = FormRanker(form, FEATURES, trees=10, **own)
+    values = {leaves: [3, 7], "trees": [1, 10]}
+    folds = GroupKFold(3)
+    search = GridSearchCV(ranker, values, cv=folds).fit(frame, groups=frame["query_id"])
+    # What the search reports is the metric of the docs on queries that were not learned from.
+    learned, held_out = next(folds.split(frame, groups=frame["query_id"]))
+    assert not set(frame["query_id"][learned]) & set(frame["query_id"][held_out])
+    again = clone(ranker).set_params(**search.cv_results_["params"][0]).fit(frame.iloc[learned])
+    rows = frame.iloc[held_out]
+    dcg = held_out_dcg(again.predict(rows), rows["weight"], rows["query_id"])
+    assert search.cv_results_["split0_test_score"][0] == pytest.approx(dcg)
+    # More trees rank better than one, and the best ranker can be stored.
+    assert search.best_params_["trees"] == 10
+    loaded = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(loaded.predict(frame), search.predict(frame))
+    drawn = RandomizedSearchCV(ranker, values, n_iter=2, cv=folds, random_state=0)
+    assert drawn.fit(frame, groups=frame["query_id"]).best_score_ <= search.best_score_ + 1e-12
+    truth = held_out_dcg(rate, rate, frame["query_id"])
+    # All but the naive form correct the clicks.
+    assert held_out_dcg(search.predict(frame), rate, frame["query_id"]) > (0.8 if "naive" in form else 0.93) * truth
+
+
+def test_a_search_refuses_what_would_undo_the_correction() -> None:
+    frame = pandas.DataFrame(table(queries=20)[0])
+    with pytest.raises(PosbiasError, match="lambdarank_unbiased"):
+        FormRanker("xgboost-ndcg", FEATURES, lambdarank_unbiased=True).fit(frame)
+    with pytest.raises(PosbiasError, match="no column 'z'"):
+        FormRanker("lightgbm-softmax", "z").fit(frame)
+    with pytest.raises(PosbiasError, match="Call `fit` first"):
+        FormRanker("lightgbm-softmax", "a").predict(frame)
+    assert repr(FormRanker("lightgbm-softmax", "a", num_leaves=3)) == (
+        "FormRanker(form='lightgbm-softmax', features='a', trees=100, query='query_id', doc='doc_id', num_leaves=3)"
+    )
+    with pytest.raises(PosbiasError, match="not a file name"):
+        fit_ranker("weights.parquet", "a")
+    with pytest.raises(PosbiasError, match="trees must be"):
+        FormRanker("lightgbm-softmax", FEATURES, trees=0).fit(frame)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shlex
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from posbias.errors import CurveError, HarvestError, PosbiasError
 from posbias.harvesting import harvest as harvests
 from posbias.judging.diagnose import diagnose_harvest
 from posbias.reporting.report import Report, click_weights
+from tests.support.lying_logs import crawlers, healthy
 from tests.support.pages import elements, table
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&{{7*7}}{%x%}$x^2$\u202e\x1b[2J\ufffe漢字🎉"
@@ -561,5 +563,15 @@ def test_every_kind_of_harvest_has_a_report(kind: str) -> None:
     made = posbias.report(harvest)
     assert made.parts[0].curve.estimator == ("all-pairs" if kind == "sums" else "cross-fit")
     if kind == "one query":
-        assert "Some ranks have no estimate or no interval." in made.parts[0].sentences[1]
+        assert made.parts[0].sentences[1] == "Use this curve with care: there is 1 warning."
     assert len(elements(made.to_html())) > 200
+
+
+def test_a_problem_that_harvest_and_diagnosis_see_is_listed_once() -> None:
+    frame = crawlers(0.04)(healthy(False, 2000), np.random.default_rng(0))
+    log = posbias.ClickLog(pa.Table.from_pandas(frame, preserve_index=False), impression="impression_id")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", posbias.PosbiasWarning)
+        [part] = posbias.report(log).parts
+    assert "crawlers" in [finding.code for finding in part.diagnosis.findings]
+    assert [finding.code for finding in part.findings].count("crawlers") == 1

@@ -416,3 +416,22 @@ def test_a_log_that_was_not_simulated_is_not_replaced(tmp_path: Path) -> None:
     log.unlink()
     for _ in range(2):
         assert write(World(queries=2, max_rank=2), log).log == log
+
+
+def test_files_of_others_beside_the_log_stay(tmp_path: Path) -> None:
+    world = World(queries=3, repeats=1)
+    truth = tmp_path / "clicks.truth.json"
+    truth.write_text('{"mine": 1}')
+    with pytest.raises(PosbiasError, match="not the truth of a simulated log"):
+        write(world, tmp_path / "clicks.csv")
+    assert truth.read_text() == '{"mine": 1}'
+    truth.unlink()
+    rankings = tmp_path / "clicks.rankings.csv"
+    rankings.write_text("a,b")
+    write(world, tmp_path / "clicks.csv")
+    with pytest.raises(PosbiasError, match=r"clicks\.rankings\.csv' exists, and there is no"):
+        write(world, tmp_path / "clicks.csv", "long")
+    assert rankings.read_text() == "a,b"
+    rankings.unlink()
+    write(world, tmp_path / "clicks.csv", "long")
+    write(world, tmp_path / "clicks.csv", "long")

@@ -167,7 +167,7 @@ def _draw_log(chance: random.Random, segmented: bool) -> tuple[Log, bool, dict[s
     rate = chance.choice([0.1, 0.3, 0.5, 0.9])
     short, missing = chance.random() < 0.3, chance.random() < 0.2
     rows: list[Row] = []
-    for view in range(chance.choice([1, 3, 10, 25, 60])):
+    for view in range(chance.choice([1, 3, 10, 25, 60, 150])):
         ranker, query = chance.choices(serving, traffic)[0], chance.choice(queries)
         shown = ranked[ranker, query]
         if not functional and chance.random() < 0.5:

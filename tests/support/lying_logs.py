@@ -142,6 +142,11 @@ def join_by_hidden_hour(log: Frame, rng: np.random.Generator) -> Frame:
     return join_by("hour")(log, rng).drop(columns="hour")
 
 
+def join_by_hour_of_time(log: Frame, rng: np.random.Generator) -> Frame:
+    moment = pd.Timestamp("2026-03-01") + pd.to_timedelta(log.impression_id * 90, unit="s")
+    return join_by("hour")(log, rng).drop(columns=["hour", "day"]).assign(timestamp=moment)
+
+
 def previous_page_view(log: Frame, rng: np.random.Generator) -> Frame:
     """Give each page view the clicks of the query's previous one."""
     views = log[["query_id", "impression_id"]].drop_duplicates().sort_values("impression_id")
@@ -381,6 +386,7 @@ LIES = (
     Lie("clicks joined by query, document and day", join_by("day"), JOINED, "error"),
     Lie("clicks joined by query, document and day", join_by("day"), JOINED, "error", replay=True),
     Lie("clicks joined by query, document and hour", join_by("hour"), JOINED, "error", replay=True),
+    Lie("clicks joined by query, document and hour of a time", join_by_hour_of_time, JOINED, "error", replay=True),
     Lie(
         "clicks joined by query, document and hour, without a column for the hour", join_by_hidden_hour, "", replay=True
     ),
@@ -388,7 +394,7 @@ LIES = (
     Lie("clicks of the query's previous page view", previous_page_view, "flat-curve", replay=True),
     Lie("clicks given to any page view of the query", at_random_page_view, "flat-curve", replay=True),
     Lie("clicks given to the result below", next_position, "no-clicks-at-rank-1", "error", told_by="check"),
-    Lie("clicks given to the result below, on phones only", next_position_on_phones, ""),
+    Lie("clicks given to the result below, on phones only", next_position_on_phones, ONE, told_by="diagnose"),
     Lie("only the first click of a page kept", first_click, ONE),
     Lie("only the first click of a page kept", first_click, ONE, replay=True),
     Lie(
@@ -418,7 +424,8 @@ LIES = (
     Lie("impressions logged once for each ranker", once_in_all, "", replay=True),
     Lie("results hidden by a filter after logging", hide_at_random, "missing-rows"),
     Lie("only results logged that users scrolled to", unseen_rows, ""),
-    Lie("3% crawlers that click everything", crawlers(0.03), "crawlers", told_by="diagnose"),
+    Lie("3% crawlers that click everything", crawlers(0.03), "crawlers"),
+    Lie("3% crawlers that click everything", crawlers(0.03), "crawlers", replay=True),
     Lie("30% bots that never click", bots_without_clicks, ""),
     Lie("a monitor that clicks the first result, 10% of page views", monitor_clicks_top, ""),
     Lie("an application counts positions and ranks from 2", phones_from_2, "pages-begin-late", "error"),
@@ -454,7 +461,7 @@ LIES = (
     Lie("document ids that collide", colliding_ids, "document-at-several-positions", replay=True),
     Lie("30% of the page views name the wrong ranker", wrong_ranker(0.3), "contradicted-rank"),
     Lie("30% of the page views name the wrong ranker", wrong_ranker(0.3), "non-functional-ranker", replay=True),
-    Lie("traffic moves to another ranker while demand changes", ramp_up, ""),
+    Lie("traffic moves to another ranker while demand changes", ramp_up, "ranker-effect", told_by="diagnose"),
     Lie("client retries", retries, "duplicates", "error"),
     Lie("client retries with new ids, which have no clicks", retries_with_new_ids, ""),
     Lie("a row for each click on a result", rows_for_each_click, "duplicates", "error"),

@@ -297,7 +297,7 @@ def _print_summary(fitted: CurveEstimator, *, has_segments: bool) -> None:
     from posbias._text import printable, wrap
     from posbias.judging.diagnose import summary_lines
 
-    lines = summary_lines(harvest, fitted.degrees_of_freedom_)
+    lines = summary_lines(fitted)  # type: ignore[arg-type]
     if has_segments and lines:
         click.echo("\nall segments")
     for text in lines:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     import click
 
+# With less address space, libraries end in a segmentation fault or hang. Measured on two cores; they use 1 to 2 GB.
+_MIN_ADDRESS_SPACE = 2_500_000_000
+
 
 def main(load: Callable[[], click.Command] | None = None, name: str = "posbias") -> NoReturn:
     """Run a command and exit.
@@ -42,7 +45,7 @@ def main(load: Callable[[], click.Command] | None = None, name: str = "posbias")
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, interrupt)
         _replace_closed_streams()
-        code = _run(load, name)
+        code = 2 if _too_little_address_space() else _run(load, name)
     except KeyboardInterrupt:
         # A second Ctrl-C ends the process at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -103,6 +106,23 @@ def _run(load: Callable[[], click.Command] | None, name: str) -> int:
             if profile_is_on():
                 print_profile()
     return 0
+
+
+def _too_little_address_space() -> bool:
+    """Print an error if the limit on the address space of this process is too low for the libraries."""
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:
+        return False  # Windows has no such limit.
+    limit = getrlimit(RLIMIT_AS)[0]
+    if limit == RLIM_INFINITY or limit >= _MIN_ADDRESS_SPACE:
+        return False
+    _print_to_stderr(
+        f"Error: This process may use {limit // 10**6:,} MB of address space, and its libraries need "
+        f"{_MIN_ADDRESS_SPACE // 10**6:,} MB, most of which they only reserve. Raise the limit (ulimit -v). "
+        "To limit the memory that is really used, set --memory-limit or use a container."
+    )
+    return True
 
 
 def _replace_closed_streams() -> None:

@@ -451,15 +451,15 @@ def flag_name(name: str) -> str:
 def as_flags(arguments: Arguments) -> str:
     """Return Python arguments as the flags to type in a shell.
 
-    >>> as_flags({"query": "my query", "rankers": ["a", "b"], "non_functional": "share"})
-    "--query 'my query' --rankers a --rankers b --non-functional share"
+    >>> as_flags({"query": "my query", "rankers": ["a", "b"], "non_functional": "share", "max_rank": 20})
+    "--query 'my query' --rankers a --rankers b --non-functional share --max-rank 20"
     """
     words: list[str] = []
     for name, value in arguments.items():
         if isinstance(value, bool):
             words.append(flag_name(name))
         else:
-            values = [value] if isinstance(value, str) else value
+            values = value if isinstance(value, list) else [str(value)]
             words += [f"{flag_name(name)} {shlex.quote(text)}" for text in values]
     return " ".join(words)
 

@@ -35,7 +35,7 @@ _OPTIONAL = {
     "clicks": ("COLUMN", "Column of the clicks of an aggregated log; replaces --click."),
     "ranks": ("PATTERN", "Columns with the rank by each of --rankers.  [default: rank_{ranker}]"),
     "window": ("COLUMN", "Column of a day or week: compare a document with itself only within it."),
-    "unit": ("COLUMN", "Column of the user, if rankers were drawn by user; goes with --rankers."),
+    "unit": ("COLUMN", "Column of the user, if rankers were drawn by user."),
     "rankings": ("TABLE", "Second table with query, ranker, document and rank; goes with --rankers."),
 }
 
@@ -79,6 +79,10 @@ def sql(**flags: Any) -> None:
     from posbias._text import printable_lines
     from posbias.harvesting.warehouse import harvest_sql
 
+    listed = next((name for name in flags["rankers"] if "," in name), None)
+    if listed is not None:
+        each = " ".join(f"--rankers {name.strip()}" for name in listed.split(","))
+        raise click.UsageError(f"--rankers takes one name each time, not {listed!r}. Write {each}.")
     query = harvest_sql(**flags)
     if sys.stdout.isatty() and printable_lines(query) != query:
         raise click.UsageError("A name contains control characters for the terminal. Write the query to a file.")

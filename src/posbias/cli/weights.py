@@ -55,7 +55,9 @@ def _parse_cap(ctx: click.Context, param: click.Parameter, value: str) -> float 
 )
 @beyond_option
 @click.option("--rows", is_flag=True, help="Write every row of the log with its weight.")
-@click.option("--keep", multiple=True, metavar="COLUMN", help="Column of the log to keep; may be repeated.")
+@click.option(
+    "--keep", multiple=True, metavar="COLUMN", help="Column of the log to copy to the output; may be repeated."
+)
 @click.option(
     "--candidates",
     metavar="FILE",
@@ -69,6 +71,10 @@ def weights(estimate: str | None, output: str, overwrite: bool, as_json: bool, *
 
     The output has one row for each (query, document) shown, in no particular order: impressions, clicks, exposure (the
     number of views, counted as views at rank 1) and weight (clicks divided by their propensities).
+
+    \b
+    posbias estimate LOG --json > curve.json
+    posbias weights LOG --estimate curve.json -o weights.parquet
     """
     from posbias._text import shell
     from posbias.learning.weights import ips_weights

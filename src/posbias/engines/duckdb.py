@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from posbias._files import scratch_folder
 from posbias._validate import integer
 from posbias.engines.base import OpenLog, as_64_bit, row_count
 from posbias.engines.duckdb_sources import (
@@ -95,8 +94,6 @@ class DuckDB:
         outputs: Sequence[str] = (),
     ) -> AbstractContextManager[OpenLog]:
         """Open a log, and extra tables by name, for a `with` block; queries may write to the files `outputs`."""
-        pass
-
         if any(type(source).__module__.startswith("pyspark.") for source in log.sources):
             raise PosbiasError("DuckDB cannot read a Spark DataFrame. Leave out engine='duckdb'.")
         if any(type(source).__module__.startswith("pyspark.") for source in (extra_tables or {}).values()):
@@ -136,10 +133,7 @@ def open_duckdb_log(
     outputs: Sequence[str] = (),
 ) -> Iterator[OpenLog]:
     """Open a log in DuckDB, and extra tables by name, for a `with` block."""
-    with (
-        scratch_folder() as spill,
-        connect(spill, memory_limit, threads, with_progress=progress is not silent) as con,
-    ):
+    with connect(memory_limit, threads, with_progress=progress is not silent) as con:
         findings: Sequence[Finding] = ()
         if isinstance(log.source, Events):
             opened, rankings, extra, findings = open_events(con, log, log.source, progress, extra_tables or {}, outputs)
@@ -431,7 +425,7 @@ def write_events(
 ) -> WrittenLog:
     """Join events into a log, and stream it into one Parquet file."""
     dialect = DuckDBDialect()
-    with scratch_folder() as spill, connect(spill, memory_limit, threads) as con, translate_errors():
+    with connect(memory_limit, threads) as con, translate_errors():
         joined, *_ = _join(con, events, None, (path,), progress, {})
         progress("Writing", 0.0)
         with step("Joining and writing") as measured:

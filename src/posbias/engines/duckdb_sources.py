@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
-
+from posbias._files import scratch_folder
 from posbias._text import listed
 from posbias.engines.files import (
     COMPRESSED_ENDINGS,
@@ -47,6 +46,9 @@ from posbias.logs.schema import (
     names_differ_by_case,
 )
 from posbias.sql.dialects import INTEGERS, DuckDBDialect
+
+if TYPE_CHECKING:
+    import duckdb
 
 # Pattern in DuckDB's message -> code of the finding, and its remedy.
 _REMEDIES = {
@@ -161,42 +163,48 @@ class OpenedTable:
 
 @contextmanager
 def connect(
-    spill: str, memory_limit: str | None = None, threads: int | None = None, *, with_progress: bool = False
+    memory_limit: str | None = None, threads: int | None = None, *, with_progress: bool = False
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Connect to a DuckDB in memory.
+    """Connect to a DuckDB in memory, with a temporary folder for data that exceeds the memory limit.
 
     Arguments:
-        spill (str): the folder for data that exceeds the memory limit.
         memory_limit (str, optional): such as "2GB".
         threads (int, optional): the number of threads.
         with_progress (bool, default False): whether the connection tracks the progress of its queries.
     """
-    con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ISOLATION_SETTINGS})
-    try:
-        if memory_limit is not None:
-            try:
-                # DuckDB treats a negative size, such as -1GB, as no limit.
-                con.execute("SET memory_limit = ?", [memory_limit if memory_limit.strip()[:1].isdecimal() else ""])
-            except duckdb.Error:
-                raise PosbiasError(
-                    f"memory_limit {memory_limit!r} is not a size. Give a size such as 2GB or 500MB."
-                ) from None
-        # Ctrl-C may interrupt these statements too.
-        with translate_errors():
-            if threads is not None:
-                con.execute("SET threads = ?", [threads])
-            # The order of rows has no meaning in a log, and preserving it costs memory.
-            con.execute("SET preserve_insertion_order = false")
-            _enable_progress(con, with_progress)
-            # Infer the type of a column of Python objects from all rows: ids may be numbers first and text later.
-            con.execute("SET pandas_analyze_sample = 1000000000")
-        yield con
-    finally:
-        con.close()
+    # Before the folder is made and a log is opened: a signal during this import can end the process at once. Commands
+    # on a harvest file start faster without it.
+    import duckdb
+
+    with scratch_folder() as spill:
+        con = duckdb.connect(":memory:", config={"temp_directory": spill, **_ISOLATION_SETTINGS})
+        try:
+            if memory_limit is not None:
+                try:
+                    # DuckDB treats a negative size, such as -1GB, as no limit.
+                    con.execute("SET memory_limit = ?", [memory_limit if memory_limit.strip()[:1].isdecimal() else ""])
+                except duckdb.Error:
+                    raise PosbiasError(
+                        f"memory_limit {memory_limit!r} is not a size. Give a size such as 2GB or 500MB."
+                    ) from None
+            # Ctrl-C may interrupt these statements too.
+            with translate_errors():
+                if threads is not None:
+                    con.execute("SET threads = ?", [threads])
+                # The order of rows has no meaning in a log, and preserving it costs memory.
+                con.execute("SET preserve_insertion_order = false")
+                _enable_progress(con, with_progress)
+                # Infer the type of a column of Python objects from all rows: ids may be numbers first and text later.
+                con.execute("SET pandas_analyze_sample = 1000000000")
+            yield con
+        finally:
+            con.close()
 
 
 def _enable_progress(con: duckdb.DuckDBPyConnection, enable: bool) -> None:
     """Let the connection track the progress of queries, without printing it."""
+    import duckdb
+
     # In a notebook without ipywidgets DuckDB has no progress and rejects the setting.
     with suppress(duckdb.InvalidInputException):
         con.execute(f"SET enable_progress_bar = {enable}")
@@ -249,6 +257,8 @@ def translate_errors(schema: Schema | None = None) -> Iterator[None]:
     Arguments:
         schema (Schema, optional): the schema of the log, to recognise counts whose sum overflows.
     """
+    import duckdb
+
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -365,6 +375,8 @@ class SourceView:
 
 def create_source_view(con: duckdb.DuckDBPyConnection, name: str, source: Any, files: list[str]) -> SourceView:
     """Create a view of files or of data in memory."""
+    import duckdb
+
     if files:
         query = read_files(con, files)
         con.execute(f"CREATE TEMP VIEW {name} AS {query.select}")
@@ -729,6 +741,8 @@ def expose_tables(con: duckdb.DuckDBPyConnection, tables: Mapping[str, str], sql
 
 
 def _register(con: duckdb.DuckDBPyConnection, name: str, source: Any) -> None:
+    import duckdb
+
     try:
         con.register(name, source)
     except duckdb.Error:

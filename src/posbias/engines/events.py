@@ -337,7 +337,7 @@ def _two_first_positions(plan: EventPlan, group: _PageViewCounts, name: str) -> 
         else ("", ", for one application at a time if they differ (filter by sql and clicks_sql)")
     )
     return Finding(
-        "duplicate-top-position",
+        "mixed-first-positions",
         "error",
         f"{{at_zero}} page views{name} begin at position 0 and {{at_one}} at position 1",
         group.at_zero + group.at_one,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
-from posbias._files import FOLDER_MARKER, check_folder_content, scratch_folder
+from posbias._files import FOLDER_MARKER, check_folder_content
 from posbias._optional import optional
 from posbias.engines.base import OpenLog
 from posbias.engines.events import LOG_COUNTS, Joined, WrittenLog, join_events
@@ -556,7 +556,7 @@ def _from_memory(session: SparkSession, source: Any) -> _SourceFrame:
     from posbias.engines.duckdb_sources import translate_errors as translate_duckdb_errors
     from posbias.sql.dialects import DuckDBDialect
 
-    with scratch_folder() as spill, connect(spill) as con, translate_duckdb_errors():
+    with connect() as con, translate_duckdb_errors():
         opened, *_ = open_log_tables(con, ClickLog(source))
         quoted = DuckDBDialect().quote
         columns = []
@@ -726,7 +726,9 @@ def _add_partition_columns(frames: list[DataFrame], keys: Sequence[str]) -> tupl
     in_paths = [key for key in keys if key.lower() not in inside]
     for key in in_paths:
         # The path is URL-encoded, and folder names are already URL-encoded, so the value is decoded twice.
-        part = f"regexp_extract(_metadata.file_path, {_text(f'.*/{re.escape(quote(key))}=([^/]*)/')}, 1)"
+        # Java leaves some characters as they are that Python encodes, such as $.
+        name = "|".join(re.escape(quote(key, safe=safe)) for safe in ("/", "/!$&'()*+,;:@"))
+        part = f"regexp_extract(_metadata.file_path, {_text(f'.*/(?:{name})=([^/]*)/')}, 1)"
         value = f"url_decode(replace(url_decode(replace({part}, '+', '%2B')), '+', '%2B'))"
         column = functions.expr(f"NULLIF({value}, '__HIVE_DEFAULT_PARTITION__')")
         frames = [frame.withColumn(key, column) for frame in frames]

@@ -43,6 +43,8 @@ from posbias.progress import Progress, silent, step
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from posbias.estimators.one_curve import OneCurve
+
 Interval = Literal["jackknife", "bootstrap"]
 INTERVALS: tuple[Interval, ...] = ("jackknife", "bootstrap")
 DEFAULT_INTERVAL: Interval = "jackknife"
@@ -91,7 +93,8 @@ class CurveEstimator(ABC):
         degrees_of_freedom_ (array of length M): the degrees of freedom of each interval; NaN for percentile intervals.
         reasons_ (list of str or None): for each rank, why it has no estimate or no interval, or what makes it weak.
         notes_ (tuple of str): what a reader must know about the whole curve, including the findings of severity
-            "warning" about the log. `fit` warns of the notes about the curve with a `PosbiasWarning`.
+            "warning" about the log, and that pairs of ranks contradict each other, which `fit` tests unless it
+            computes no intervals. `fit` warns of the notes about the curve with a `PosbiasWarning`.
         by_ (tuple of str): the columns that define the segments.
         segments_ (dict): a fitted estimator for each segment, by its values of the columns `by_`: `segments_["phone"]`,
             or `segments_["phone", "de"]` with two columns.
@@ -372,7 +375,13 @@ class Estimator(CurveEstimator, Generic[C]):
 
     def unit_jackknives(self, harvest: Harvest) -> UnitJackknives | None:
         """Return the curve with its refits without each bucket of units, and of (query, unit) pairs, if there are."""
-        return None if harvest.units is None else UnitJackknives.of(self.for_units(), harvest.units)
+        if harvest.units is None:
+            return None
+        if not harvest.units.are_losses:
+            return UnitJackknives.of(self.for_units(), harvest.units)
+        from posbias.estimators.pair_estimators import AllPairs
+
+        return UnitJackknives.of_losses(self if isinstance(self, PairEstimator) else AllPairs(), harvest, harvest.units)
 
     def assumption_notes(self, harvest: Harvest, counts: C) -> tuple[str, ...]:
         """Return a note for each assumption of the estimator that the harvest violates."""
@@ -393,7 +402,9 @@ class Estimator(CurveEstimator, Generic[C]):
         self._fit_counts(harvest, counts)
         self._require_estimate()
         self._fit_segments(harvest, counts)
-        warn(self.notes_)
+        if self._interval is not None:
+            self.notes_ = (*self._note_contradiction(), *self.notes_)
+        warn((*self.notes_, *self._note_missing_intervals()))
         # The findings about rows were warnings when the log was harvested.
         self.notes_ += log_notes(harvest)
         return self
@@ -425,6 +436,31 @@ class Estimator(CurveEstimator, Generic[C]):
         self.notes_ += (*_note_few_page_views(harvest), *self.assumption_notes(harvest, counts))
         reported = ReportedCounts.of(harvest, self._weighting(harvest))
         self._store(reported, propensity, self.reasons(counts), intervals)
+
+    @property
+    def one_curve_(self) -> OneCurve | None:
+        """The tests whether one curve fits all pairs of ranks; None for a harvest of sums over pairs of ranks."""
+        from posbias.estimators.one_curve import OneCurve
+
+        self._require_fit()
+        return OneCurve.of_harvest(self.harvest_)
+
+    @step("Testing for one curve")
+    def _note_contradiction(self) -> tuple[str, ...]:
+        """Return a note if pairs of ranks contradict each other: the most important result of a diagnosis."""
+        one_curve = self.one_curve_
+        if one_curve is None or not one_curve.contradicted:
+            return ()
+        from posbias.estimators.one_curve import verdict
+
+        return (f"{verdict(one_curve, self.harvest_)}. The pattern resembles {one_curve.resemblance}.",)
+
+    def _note_missing_intervals(self) -> tuple[str, ...]:
+        """Return why no rank has an interval, if none has one; the table of the curve says it in its own way."""
+        if self._interval is None or np.isfinite(self.interval_[1:, 0]).any():
+            return ()
+        reasons = dict.fromkeys(reason for reason in self.reasons_[1:] if reason is not None)
+        return (f"No rank has a confidence interval: {'; '.join(r.removeprefix('no interval: ') for r in reasons)}.",)
 
     def _fit_segments(self, harvest: Harvest, counts: C) -> Self:
         """Estimate the curve of each segment, given the counts of the whole harvest."""
@@ -687,7 +723,7 @@ class Jackknife:
             return np.ones(len(self.propensity))
         variance = _variance(self._query_changes)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.units.added_variance / variance
+            ratio = self.units.added_variance / self.units.comparable_variance(variance)
         return np.asarray(np.sqrt(1 + np.where(variance > 0, ratio, 0.0)))
 
     def widen(self, refits: FloatArray) -> FloatArray:
@@ -708,7 +744,8 @@ class Jackknife:
         variance = _variance(changes)
         total = variance * self.widening**2
         with np.errstate(divide="ignore", invalid="ignore"):
-            both = total**2 / (variance**2 / degrees + self.units.squared_variance_by_degrees)
+            scale = (variance / self.units.comparable_variance(variance)) ** 2
+            both = total**2 / (variance**2 / degrees + scale * self.units.squared_variance_by_degrees)
         return np.asarray(np.where(variance > 0, np.maximum(both, 1.0), degrees))
 
     @property
@@ -762,11 +799,14 @@ class UnitJackknives:
         by_unit (Jackknife): the refits without each bucket of units.
         by_both (Jackknife): the refits without each bucket of (query, unit) pairs.
         reason (str or None): why there is no interval, if the units fill too few buckets.
+        by_query (Jackknife or None): the refits without each bucket of queries by the same estimator, if that is
+            another one than the estimator of the curve (replay): units then add the same share to both variances.
     """
 
     by_unit: Jackknife
     by_both: Jackknife
     reason: str | None = None
+    by_query: Jackknife | None = None
 
     @classmethod
     def of(cls, estimator: Estimator[Any], units: Units) -> UnitJackknives:
@@ -782,11 +822,31 @@ class UnitJackknives:
             )
 
         by_unit, by_both = refit(units.by_unit), refit(units.by_both)
-        reason = None
-        if by_unit.buckets < MIN_BUCKETS:
-            why = explain_few_buckets(by_unit.buckets, f"units ({units.column})")
-            reason = f"{why}, or leave the unit out (unit 'none') if rankers were drawn for each page view"
-        return cls(by_unit, by_both, reason)
+        return cls(by_unit, by_both, _explain_few_units(by_unit.buckets, units.column))
+
+    @classmethod
+    def of_losses(cls, estimator: PairEstimator, harvest: Harvest, units: Units) -> UnitJackknives:
+        """Refit an estimator to the sums over intervention sets without what they lose by leaving out each bucket."""
+        sums = harvest.interventions(None if harvest.kind == "pairs" else "harmonic")
+        clicks, skips = sums.total()
+        curve = estimator.propensities(clicks, skips)
+
+        def refit(lost: Harvest) -> Jackknife:
+            tables = lost.interventions().tables(np.eye(len(lost.buckets)))
+            # What is left of a sum that loses all is a rounding error.
+            left = (
+                np.where(whole - table > _ROUNDING, whole - table, 0.0)
+                for whole, table in zip((clicks, skips), tables, strict=True)
+            )
+            return Jackknife(curve, estimator.propensities(*left))
+
+        by_query = Jackknife(curve, estimator.propensities(*sums.tables(deletion_weights(sums.buckets))))
+        reason = _explain_few_units(len(units.by_unit.buckets), units.column)
+        return cls(refit(units.by_unit), refit(units.by_both), reason, by_query)
+
+    def comparable_variance(self, variance: FloatArray) -> FloatArray:
+        """Return the variance by queries, (M,), that `added_variance` is to be compared with."""
+        return variance if self.by_query is None else _variance(self.by_query.changes)
 
     @cached_property
     def added_variance(self) -> FloatArray:
@@ -803,6 +863,14 @@ class UnitJackknives:
         """Σ V² / ν over both, (M,), which Satterthwaite's formula for a sum of variances adds up."""
         by_unit = _variance(self.by_unit.changes) ** 2 / self.by_unit.degrees
         return np.asarray(by_unit + self._both_variance**2 / self.by_both.degrees)
+
+
+def _explain_few_units(buckets: int, column: str) -> str | None:
+    """Return why there is no interval, if the units fill too few buckets."""
+    if buckets >= MIN_BUCKETS:
+        return None
+    why = explain_few_buckets(buckets, f"units ({column})")
+    return f"{why}, or leave the unit out (unit 'none') if rankers were drawn for each page view"
 
 
 def _variance(changes: FloatArray) -> FloatArray:
@@ -1035,6 +1103,9 @@ def _explain_no_estimate(counts: ReportedCounts, reasons: Reasons) -> str:
 def _explain_no_comparison(harvest: Harvest) -> str:
     """Return why a harvest has no click on a document that can be compared between ranks."""
     served = [name for name, n in harvest.page_views.items() if n]
+    replaced = [finding for finding in harvest.findings if "shared_windows" in finding.evidence]
+    if replaced:
+        return str(replaced[0])
     if not harvest.clicks.sum():
         return (
             f"There is not a single click in the top {harvest.max_rank} ranks. Check the column of clicks, and that "

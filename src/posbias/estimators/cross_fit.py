@@ -32,6 +32,7 @@ from posbias._arrays import (
     IntArray,
     distinct,
     group,
+    is_sorted,
     map_threads,
     ranges,
     starts_of_runs,
@@ -503,7 +504,11 @@ class CrossFitCounts:
         with np.errstate(over="ignore"):
             curves[:, free] = np.exp(solution.x[free] + steps)
         for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= _MAX_ONE_STEP)):
-            curves[i] = self._refit_fully(weights[i])
+            # Newton's method goes on from its first step, unless that would be cut short.
+            goes_on = not changed[i] and np.abs(steps[i]).max() <= _MAX_STEP
+            with np.errstate(divide="ignore"):
+                near_root = np.log(curves[i]) if goes_on else None
+            curves[i] = self._refit_fully(weights[i], near_root)
         return curves
 
     @cached_property
@@ -528,8 +533,8 @@ class CrossFitCounts:
                 changed[i] = not np.array_equal(connected_ranks(link_matrix(links[left], len(self.links))), whole)
         return changed
 
-    def _refit_fully(self, weights: FloatArray) -> FloatArray:
-        """Return the curve of weighted buckets by all Newton steps."""
+    def _refit_fully(self, weights: FloatArray, near: FloatArray | None = None) -> FloatArray:
+        """Return the curve of weighted buckets by all Newton steps, from x = log p `near` the root if one is known."""
         traffic = weights @ self.views
         shown = None if self.depth is None else self.depth.refits(weights)
         if self.rows.design is not None and self.rows.has_equal_cells:
@@ -545,8 +550,11 @@ class CrossFitCounts:
         links = link_matrix(rows.links[0], rows.ranks)
         ranks = connected_ranks(links)
         solution = self.solution
-        start = np.where(ranks, solution.x, 0.0)
-        x = solve_score(start, rows.where(ranks[rows.rank]), traffic, solution.guess, ranks)
+        start, rows = np.where(ranks, solution.x, 0.0), rows.where(ranks[rows.rank])
+        x = None
+        if near is not None and np.isfinite(near[ranks]).all():
+            x = solve_score(np.where(ranks, near, 0.0), rows, traffic, solution.guess, ranks)
+        x = solve_score(start, rows, traffic, solution.guess, ranks) if x is None else x
         return identified_curve(np.full(len(ranks), np.nan) if x is None else x, links)
 
 
@@ -594,20 +602,30 @@ class CellRows:
         """Return the rows of a harvest's strata; D is N unless exposure is `by_design`."""
         cells = strata.cells if by_design else strata.cells.where(strata.cells.impressions > 0)
         first, number = group([cells.bucket, cells.stratum])
+        bucket, stratum = cells.bucket[first], cells.stratum[first]
         first_of_row, row = group([number, cells.rank])
         design_row, design = np.zeros(len(first_of_row), dtype=np.int64), None
         if by_design and len(first_of_row):
             numbered = replace(cells, stratum=number)
             design_row, design = ranker_shares(numbered, row, len(first_of_row), strata.views.shape[1])
+        rank = cells.rank
+        if len(first_of_row) == len(cells) and is_sorted(first_of_row):
+            # Each row is one cell, in the same order, as in replay: nothing is added up.
+            views, clicks = (column.astype(np.float64) for column in (cells.impressions, cells.clicks))
+        else:
+            views, clicks = (
+                sum_by_index(row, column, len(first_of_row)) for column in (cells.impressions, cells.clicks)
+            )
+            number, rank = number[first_of_row], rank[first_of_row]
         rows = cls(
-            cell=number[first_of_row],
-            rank=cells.rank[first_of_row] - 1,
-            views=sum_by_index(row, cells.impressions, len(first_of_row)),
-            clicks=sum_by_index(row, cells.clicks, len(first_of_row)),
+            cell=number,
+            rank=rank - 1,
+            views=views,
+            clicks=clicks,
             design_row=design_row,
             design=design,
-            cell_bucket=cells.bucket[first],
-            cell_stratum=cells.stratum[first],
+            cell_bucket=bucket,
+            cell_stratum=stratum,
             cell_weight=np.ones(len(first)),
             mergeable=by_design or not strata.by_design,
             buckets=strata.buckets,
@@ -626,20 +644,18 @@ class CellRows:
         mask = mask & several[self.cell]
         if mask.all():
             return self
-        number = np.cumsum(several) - 1
+        number, rows, cells = np.cumsum(several) - 1, np.flatnonzero(mask), np.flatnonzero(several)
         return replace(
             self,
-            cell=number[self.cell[mask]],
-            rank=self.rank[mask],
-            views=self.views[mask],
-            clicks=self.clicks[mask],
+            cell=number[self.cell[rows]],
+            rank=self.rank[rows],
+            views=self.views[rows],
+            clicks=self.clicks[rows],
             # Zeros take no memory until they are read.
-            design_row=np.zeros(np.count_nonzero(mask), dtype=np.int64)
-            if self.design is None
-            else self.design_row[mask],
-            cell_bucket=self.cell_bucket[several],
-            cell_stratum=self.cell_stratum[several],
-            cell_weight=self.cell_weight[several],
+            design_row=np.zeros(len(rows), dtype=np.int64) if self.design is None else self.design_row[rows],
+            cell_bucket=self.cell_bucket[cells],
+            cell_stratum=self.cell_stratum[cells],
+            cell_weight=self.cell_weight[cells],
         )
 
     def weighted(self, weights: FloatArray) -> CellRows:

@@ -23,6 +23,7 @@ import numpy as np
 
 from posbias._arrays import BoolArray, FloatArray, IntArray, sum_by_index
 from posbias._stats import t_quantile
+from posbias._text import format_ranks
 from posbias.errors import EstimateError
 from posbias.estimators.base import MIN_BUCKETS, Intervals, connected_ranks, no_intervals
 from posbias.estimators.cross_fit import CellRows, CrossFitCounts, RelevanceGuess, ScoreTerms
@@ -48,6 +49,8 @@ _USUAL_SIZE, _NEAR_ZERO, _MAX_PRIOR_OF_NONE = 0.32, 6.0, 0.1
 _UNLIKELY, _HOPELESS = 1e-3, 1e-6
 # With more segments than this, all have the same depth of pages.
 _MAX_OWN_DEPTHS = 200
+# A smaller dispersion is that of scores that are 0.
+_NO_DISPERSION = 1e-9
 # How often the scores are computed again at the new curves, and the largest step in log p of each time.
 _LINEARISATIONS, _MAX_STEP = 3, 1.0
 # Pseudo-clicks for the relevance level of a segment. Its few clicks share their chance errors with its score: with 1 in
@@ -120,6 +123,7 @@ class PooledSegments:
         shown = _shown_by_segment(strata, counts.depth, segments)
         for _ in range(_LINEARISATIONS):
             scores = _segment_scores(x, parts, strata, shown, solution.guess, free, widening * counts.score_dispersion)
+            _require_comparisons(scores, free)
             pooled = pool(scores, mean, (free + 1).astype(np.float64), tried)
             tried = pooled.tried
             x[:, free] += np.clip(pooled.x - x[:, free], -_MAX_STEP, _MAX_STEP)
@@ -200,10 +204,24 @@ def _segment_scores(
     score, information = terms.by_bucket()[:, free], terms.information(by_bucket=True)[:, free[:, None], free]
     dispersion = _dispersion(terms, information, parts, strata, free)
     dispersion = common_dispersion if np.isnan(dispersion) else dispersion
-    # Few buckets do not show the dispersion, and a single one has none.
-    dispersion = dispersion if len(np.unique(strata.bucket)) >= MIN_BUCKETS else max(dispersion, 1.0)
+    # Few buckets do not show the dispersion, and a single one has none. Nor do scores that are all 0 but for rounding.
+    shown_by_buckets = len(np.unique(strata.bucket)) >= MIN_BUCKETS and dispersion > _NO_DISPERSION
+    dispersion = dispersion if shown_by_buckets else max(dispersion, 1.0)
     value = score + np.einsum("snm,sm->sn", information, x[:, free])
     return SegmentScores(value, information, dispersion, max(dispersion, common_dispersion))
+
+
+def _require_comparisons(scores: SegmentScores, free: IntArray) -> None:
+    """Raise an error if comparisons within single segments do not connect all ranks, so that they have no mean."""
+    information = scores.information.sum(axis=0)
+    if np.linalg.matrix_rank(information, hermitian=True) == len(free):
+        return
+    # Names the ranks without any comparison; if all have some, these are only among each other.
+    missing = [int(k) + 1 for k in free[np.diag(information) <= 0]] or [int(k) + 1 for k in free]
+    raise EstimateError(
+        f"Segments cannot be pooled: within single segments no documents connect {format_ranks(missing)} with rank 1, "
+        "as when a segment was served by one ranker only. Leave pool out, or use segments that all rankers served."
+    )
 
 
 def _shown_by_segment(strata: SegmentStrata, depth: PageDepth | None, segments: int) -> FloatArray | None:

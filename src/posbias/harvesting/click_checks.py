@@ -16,7 +16,7 @@ such page views follow rank and document as those of users do. The others are th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from posbias.engines import OpenLog
 from posbias.findings import Finding
 from posbias.harvesting.row_checks import ALL_ROWS, Sample, sampling_interval
 from posbias.logs.schema import ANY_RANKER, Schema
+from posbias.sql.dialects import Dialect
 from posbias.sql.observations import click_histogram, click_order
 from posbias.sql.plan import QueryPlan, Step, deduplicated_step, render
 
@@ -56,6 +57,9 @@ _MAX_VALUES = 50
 _MAX_RANKERS = 20
 # Positions start again within a list if more than this share of them has several documents that never move.
 _RESTART_SHARE = 0.2
+# Page views are those of crawlers if each of at least so many results was clicked, and page views with up to so many
+# clicks less are so many times rarer, where fewer than this share of all results is clicked.
+_MIN_RESULTS, _FEW_LESS, _MORE_OFTEN, _RARE_CLICKS = 5, 3, 2, 0.3
 # Names of columns with the period of a page view, besides columns of type DATE or TIMESTAMP; so many are looked at.
 _PERIODS = ("day", "date", "dt", "ds", "event_date", "partition_date", "log_date", "hour", "week")
 _MAX_PERIODS = 3
@@ -105,7 +109,9 @@ def find_click_patterns(opened: OpenLog, plan: QueryPlan, sample: Sample = ALL_R
         clicked = [*_find_clicked_pages(pages)] or _find_by_ranker(_find_clicked_pages, pages, plan)
         others = [*_find_one_click(pages), *clicked]
     late = [f for f in _find_late_pages(opened, plan, pages) if f.severity == "error" or not gaps]
-    return [*cut, *joined, *others, *late, *gaps, *_find_restarts(pages)]
+    # Where a click leaves its row or its page view in the log, all rows of some page views are clicked.
+    crawled = [] if cut or joined or gaps else [*_find_all_clicked(pages)]
+    return [*cut, *joined, *others, *late, *gaps, *_find_restarts(pages), *crawled]
 
 
 def _find_by_ranker(find: Callable[[_Pages], Iterable[Finding]], pages: _Pages, plan: QueryPlan) -> list[Finding]:
@@ -125,7 +131,7 @@ def _pages_sql(plan: QueryPlan, sample: Sample) -> str:
     """
     schema, d = plan.schema, plan.dialect
     click = d.quote(schema.click or "")
-    days = [] if schema.drop_duplicates else period_columns(schema)
+    periods = [] if schema.drop_duplicates else _periods(schema)
     columns = {
         "v": d.quote(schema.impression) if schema.impression else "0",
         "q": d.nan_to_null(d.quote(schema.query), schema.types[schema.query]),
@@ -134,9 +140,8 @@ def _pages_sql(plan: QueryPlan, sample: Sample) -> str:
         "p": d.integer(d.quote(schema.position), schema.types[schema.position]),
         "c": click if schema.drop_duplicates else d.click(click, schema.types[schema.click or ""]),
     }
-    for i, day in enumerate(days):
-        is_time = schema.types[day].startswith("TIMESTAMP")
-        columns[f"w{i}"] = d.cast(d.quote(day), "DATE") if is_time else d.quote(day)
+    for i, (name, unit) in enumerate(periods):
+        columns[f"w{i}"] = _cut_time(d, name, unit, schema.types[name]) if unit else d.quote(name)
     selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
     source = "deduplicated" if schema.drop_duplicates else sample.source
     replayed = not (schema.layout.ranks_known or schema.natural)
@@ -159,7 +164,7 @@ def _pages_sql(plan: QueryPlan, sample: Sample) -> str:
             f"FROM views\nGROUP BY v, q{once}",
         ),
         _pair_step("pairs", "q, d"),
-        *(_pair_step(f"pairs{i}", f"q, d, w{i}") for i in range(len(days))),
+        *(_pair_step(f"pairs{i}", f"q, d, w{i}") for i in range(len(periods))),
         *(
             [
                 Step(
@@ -191,7 +196,7 @@ def _pages_sql(plan: QueryPlan, sample: Sample) -> str:
         "GROUP BY ranker, n, first_position, last_position, clicks, last_click",
         f"SELECT {_POSITION}, p, SUM(c), 0, 0, 0, 0, COUNT(*)\nFROM views\nGROUP BY p",
         f"SELECT {_PAIRS}, {equal}\nFROM pairs",
-        *(f"SELECT {_PAIRS + 1 + i}, {equal}\nFROM pairs{i}" for i in range(len(days))),
+        *(f"SELECT {_PAIRS + 1 + i}, {equal}\nFROM pairs{i}" for i in range(len(periods))),
         f"SELECT {_QUERIES}, COUNT(CASE WHEN clicks <= n AND 5 * clicks >= 4 * n THEN 1 END), "
         "COUNT(CASE WHEN clicks > n THEN 1 END), 0, 0, 0, 0, COUNT(*)\nFROM queries\nWHERE n > 2",
         *(
@@ -219,6 +224,23 @@ def period_columns(schema: Schema) -> list[str]:
     by_type = [name for name in free if schema.types[name] == "DATE" or schema.types[name].startswith("TIMESTAMP")]
     named = [name for name in free if name.lower() in _PERIODS]
     return [*dict.fromkeys([*([schema.window] if schema.window else []), *named, *by_type])][:_MAX_PERIODS]
+
+
+def _periods(schema: Schema) -> list[tuple[str, str]]:
+    """Return columns within whose values clicks may have been joined, and the unit to which a time is cut."""
+    times = {name for name in schema.types if schema.types[name].startswith("TIMESTAMP")}
+    columns = period_columns(schema)
+    # In text files a time is a text.
+    if schema.time and schema.types[schema.time] == "VARCHAR" and schema.time not in columns:
+        times, columns = {*times, schema.time}, [*columns, schema.time]
+    return [(name, unit) for name in columns for unit in (("day", "hour") if name in times else ("",))]
+
+
+def _cut_time(d: Dialect, name: str, unit: str, type_: str) -> str:
+    """Return a time cut to its day or hour; a text is cut as if it were written as 2026-03-01 12:30."""
+    if type_ == "VARCHAR":
+        return f"SUBSTRING({d.quote(name)}, 1, {10 if unit == 'day' else 13})"
+    return f"DATE_TRUNC({d.literal(unit)}, {d.quote(name)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,7 +289,8 @@ class _Pages:
             return tuple(part(fact)[:, 1:4].sum(axis=0).tolist())
 
         positions = part(_POSITION)
-        periods = ["", *(f" within one {name!r}" for name in period_columns(plan.schema))]
+        units = [(name, f"{unit} of " if unit else "") for name, unit in _periods(plan.schema)]
+        periods = ["", *(f" within one {unit}{name!r}" for name, unit in units)]
         ranker, n, first, last, clicks, last_click, count = part(_SHAPE).T[1:]
         return cls(
             ranker,
@@ -474,6 +497,24 @@ def _find_clicked_pages(pages: _Pages) -> Iterator[Finding]:
 # ---- Positions
 
 
+def _find_all_clicked(pages: _Pages) -> Iterator[Finding]:
+    """Report page views on which every result was clicked, if page views with a few clicks less are rarer."""
+    long = pages.n >= _MIN_RESULTS
+    every = int(pages.count[long & (pages.clicks == pages.n)].sum())
+    nearly = int(pages.count[long & (pages.clicks < pages.n) & (pages.clicks >= pages.n - _FEW_LESS)].sum())
+    if every >= _MIN_CASES and every > _MORE_OFTEN * nearly and pages.click_rate < _RARE_CLICKS:
+        yield Finding(
+            "crawlers",
+            "warning",
+            f"{pages.sample}every result was clicked on {{count}} of {{page_views}} page views, and all but 1 to "
+            f"{_FEW_LESS} results on {{nearly}}: it seems that crawlers clicked them",
+            every,
+            evidence={"page_views": pages.views, "nearly": nearly},
+            remedy="Crawlers click all ranks alike and flatten the curve. Leave them out of the log, best by what "
+            "identifies them (user, address, agent).",
+        )
+
+
 def _find_late_pages(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> Iterator[Finding]:
     """Report page views that begin below position 1, with the column that decides it, if there is one."""
     late = int(pages.count[pages.first > 1].sum())
@@ -492,9 +533,11 @@ def _find_late_pages(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> Iterato
         shifts = {value: low - 1 for value, low in first.items() if low > 1}
         cases = " ".join(f"WHEN {d.literal(value)} THEN {shift}" for value, shift in shifts.items())
         shift = f"CASE {d.as_text(d.quote(column))} {cases} ELSE 0 END"
-        names = [position, *plan.schema.rank_columns.values()]
+        late_ranks = _columns_that_begin_late(opened, plan, column, shifts)
+        names = [position, *late_ranks]
         what += f": where {column!r} is {listed(shifts, most=4)}, positions begin at {min(first[v] for v in shifts)}"
-        remedy = "Positions and ranks must count from 1 everywhere. Subtract what they begin too late. "
+        remedy = f"{'Positions and ranks' if late_ranks else 'Positions'} must count from 1 everywhere. Subtract what "
+        remedy += "they begin too late. "
         arguments = {"sql": d.select_replacing({d.quote(name): f"{d.quote(name)} - {shift}" for name in names})}
     yield Finding(
         "pages-begin-late",
@@ -505,6 +548,23 @@ def _find_late_pages(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> Iterato
         remedy=f"{remedy}Check each application and each ranker.",
         arguments=arguments,
     )
+
+
+def _columns_that_begin_late(opened: OpenLog, plan: QueryPlan, column: str, shifts: Mapping[str, int]) -> list[str]:
+    """Return the columns of ranks that begin as late as positions do, for the values of a column."""
+    schema, d = plan.schema, plan.dialect
+    names = list(schema.rank_columns.values())
+    if not names:
+        return []
+    least = ", ".join(f"MIN({d.integer(d.quote(name), schema.types[name])})" for name in names)
+    value = d.as_text(d.quote(column))
+    sql = f"SELECT {value}, {least} FROM {opened.full_view} WHERE {value} IS NOT NULL GROUP BY 1"
+    rows = [(shifts[v], lows) for v, *lows in opened.rows(sql, "Looking for first ranks") if v in shifts]
+    return [
+        name
+        for number, name in enumerate(names)
+        if all(lows[number] is None or lows[number] > shift for shift, lows in rows)
+    ]
 
 
 def _column_of_first_position(opened: OpenLog, plan: QueryPlan) -> tuple[str | None, dict[str, int]]:

@@ -255,7 +255,33 @@ def count_exposures(opened: OpenLog, settings: HarvestSettings) -> CountedLog:
     plan = settings.plan(opened, ())
     counted = _count_exposures(opened, settings, scan_first(opened, plan))
     # The first scan may have guessed too small counts. Then all rows are scanned, and counted again.
-    return counted or cast(CountedLog, _count_exposures(opened, settings, scan_rows(opened, plan)))
+    counted = counted or cast(CountedLog, _count_exposures(opened, settings, scan_rows(opened, plan)))
+    return _with_units(opened, settings.plan(opened, counted.rankers), counted)
+
+
+def _with_units(opened: OpenLog, plan: QueryPlan, counted: CountedLog) -> CountedLog:
+    """Return the counts of a replay with what ĉ and ¬ĉ lose without each bucket of units.
+
+    The strata themselves are not counted by unit: a unit sees a part of a pair, so that nearly every row would be a
+    stratum of its own.
+    """
+    if not counts_units(plan.schema):
+        return counted
+    from posbias.harvesting.tables import canonical, pair_sums, split_buckets, stack_losses
+
+    losses = opened.table_up_to(exposure_sql.unit_losses(plan), MAX_STRATA, "Comparing documents by unit")
+    if losses is None:
+        return replace(counted, findings=[*counted.findings, UNITS_NOT_COUNTED])
+    totals = opened.table(exposure_sql.unit_totals(plan), "Counting page views by unit")
+    table, segments = pair_sums(totals, stack_losses(losses, plan.segments), plan.segments)
+    assert segments == counted.segments
+    by_unit, by_both = split_buckets(replace(table, bucket=table.bucket - BUCKETS), 2)
+    return replace(counted, by_units=(canonical(by_unit), canonical(by_both)))
+
+
+def counts_units(schema: Schema) -> bool:
+    """Return whether a replay is counted by unit: without rankers, a document has too many ranks to compare."""
+    return schema.unit is not None and not schema.natural
 
 
 def _count_exposures(opened: OpenLog, settings: HarvestSettings, scan: FirstScan) -> CountedLog | None:
@@ -353,7 +379,7 @@ def _sum_exposures(opened: OpenLog, plan: QueryPlan, settings: HarvestSettings, 
 
 def _find_replay(plan: QueryPlan, settings: HarvestSettings) -> list[Finding]:
     """Return the findings about a replay that do not depend on its rows."""
-    units = [] if plan.schema.unit is None else [UNITS_NOT_COUNTED]
+    units = [] if plan.schema.unit is None or counts_units(plan.schema) else [UNITS_NOT_COUNTED]
     return [*find_no_ranker(plan.schema), *find_biased_weighting(settings.weighting), *units]
 
 

@@ -51,21 +51,28 @@ from posbias.harvesting.row_checks import (
 )
 from posbias.harvesting.tables import (
     Cells,
+    PairSums,
     canonical,
     cells_from_signatures,
     count_non_functional,
     count_pairs,
     count_positions,
+    pair_sums,
     split_buckets,
+    stack_losses,
 )
+from posbias.logs.click_log import Segment
 from posbias.sql import exports as export_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import BUCKETS
-from posbias.sql.exports import FORMAT_VERSION
+from posbias.sql.exports import FORMAT_VERSION, LOSS_SCALE
+from posbias.sql.exposures import LOSSES
 from posbias.sql.plan import SignatureCoding
 
 # A cell of a stratum: rank, impressions, clicks and ranker. The numbers have as many digits as exact sums can have.
 _CELL = re.compile(r"([0-9]{1,16}):([0-9]{1,16}):([0-9]{1,16}):(.*)", re.DOTALL)
+# What is lost without a bucket of units: two ranks, then clicks and skips at both.
+_LOSSES = re.compile(r"lost:([0-9]{1,4}):([0-9]{1,4})" + r":(-?[0-9]{1,18})" * len(LOSSES))
 # The longest text of a stratum.
 _MAX_TEXT = 2**20
 # How warehouses write a missing value. No text of an answer is one of them.
@@ -413,7 +420,8 @@ def _from_exposures(query: _ExportedQuery, columns: Mapping[str, Any]) -> Counte
     labels = segment_columns(query.settings.by)
     answer = _read_answer(labels, columns, ["bucket", "pairs", "row_count"])
     _require_columns(columns, ["stratum"])
-    check_range("bucket", answer["bucket"], export_sql.NO_ID, BUCKETS - 1)
+    kinds = 1 if query.unit is None else 3
+    check_range("bucket", answer["bucket"], export_sql.NO_ID, kinds * BUCKETS - 1)
     check_range("pairs", answer["pairs"], 1, MAX_COUNT)
     check_counts("row_count", answer["row_count"], least=1)
     number, _ = segment_numbers(answer, labels)
@@ -422,6 +430,9 @@ def _from_exposures(query: _ExportedQuery, columns: Mapping[str, Any]) -> Counte
     stratum = np.array([text_numbers[text] for text in texts], dtype=np.int64)
     _check_distinct_rows([number, answer["bucket"], stratum])
 
+    by_query = answer["bucket"] < BUCKETS
+    by_unit, unit_texts = filter_rows(answer, ~by_query), [texts[i] for i in np.flatnonzero(~by_query)]
+    answer, stratum = filter_rows(answer, by_query), stratum[by_query]
     bucket, rows = answer["bucket"], answer["row_count"]
     counts = RowCounts(
         rows=int(rows.sum()),
@@ -445,7 +456,35 @@ def _from_exposures(query: _ExportedQuery, columns: Mapping[str, Any]) -> Counte
         check_non_functional(query.non_functional, several, pairs)
         findings = [*find_non_functional(several, pairs), *findings]
         counts = replace(counts, non_functional_pairs=several)
-    return CountedLog("exposures", strata.rankers, segments, cells, counts, findings)
+    by_units = () if query.unit is None else _losses(query, by_unit, unit_texts, strata.rankers, segments)
+    return CountedLog("exposures", strata.rankers, segments, cells, counts, findings, by_units)
+
+
+def _losses(
+    query: _ExportedQuery, answer: Answer, texts: Sequence[str], rankers: Sequence[str], segments: Sequence[Segment]
+) -> tuple[PairSums, ...]:
+    """Return plain counts, and what sums lose without each bucket of units, and of queries and units."""
+    labels, max_rank = segment_columns(query.settings.by), query.settings.max_rank
+    found = [_LOSSES.fullmatch(text) for text in texts]
+    is_loss = np.array([one is not None for one in found], dtype=np.bool_)
+    cells = [_parse_cells(text, max_rank) for text, lost in zip(texts, is_loss, strict=True) if not lost]
+    index = {name: i for i, name in enumerate(rankers)}
+    if any(len(one) != 1 or one[0][0] not in index for one in cells):
+        raise RecordError("its column stratum has counts by unit of a ranker without counts by query")
+    plain = np.array([(index[name], *numbers) for [(name, *numbers)] in cells], dtype=np.int64).reshape(-1, 4).T
+    lost = np.array([one.groups() for one in found if one], dtype=np.int64).reshape(-1, 2 + len(LOSSES)).T
+    for name, column in zip(("rank", "other"), lost[:2], strict=True):
+        check_range(name, column, 1, max_rank)
+    names = ("ranker", "rank", "impressions", "clicks")
+    totals = filter_rows(answer, ~is_loss) | dict(zip(names, plain, strict=True))
+    losses = filter_rows(answer, is_loss) | dict(zip(("rank", "other"), lost[:2], strict=True))
+    losses |= {name: column / LOSS_SCALE for name, column in zip(LOSSES, lost[2:], strict=True)}
+    table, held = pair_sums(totals, stack_losses(losses, labels), labels)
+    if list(held) != list(segments):
+        raise RecordError("its counts by unit have other segments than those by query")
+    # Both rows of a pair of ranks may have lost something.
+    merged = canonical(replace(table, bucket=table.bucket - BUCKETS))
+    return tuple(split_buckets(merged, 2))
 
 
 def _parse_strata(texts: Sequence[str], max_rank: int) -> _Strata:

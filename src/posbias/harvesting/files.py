@@ -61,7 +61,7 @@ from posbias.harvesting.count import MAX_COUNT, MAX_RANKERS, MAX_RANKS, MAX_SEGM
 from posbias.harvesting.harvest import Harvest, Units
 from posbias.harvesting.overlaps import MergedPart
 from posbias.harvesting.row_checks import RowCounts
-from posbias.harvesting.tables import Cells, PairSums, in_order, join_buckets, sort_cells, split_buckets
+from posbias.harvesting.tables import Cells, PairSums, join_buckets, sort_cells, split_buckets
 from posbias.logs.click_log import LAYOUTS, WEIGHTINGS, Layout, Segment, Weighting
 from posbias.progress import step
 from posbias.sql.dialects import BUCKETS
@@ -84,9 +84,11 @@ _LOG_COLUMNS = {"query_id", "doc_id", "position"}
 # The header of a CSV file is within its first bytes.
 _HEADER_BYTES = 2**16
 _GZIP_MAGIC = b"\x1f\x8b"
-FORMAT_VERSION = 4
-# A harvest without counts by unit is written as before, so that an older posbias can read it.
-_VERSION_WITHOUT_UNITS = 3
+FORMAT_VERSION = 5
+# A harvest without counts by unit, or with strata by unit, is written as before, so that an older posbias can read it.
+_VERSION_WITHOUT_UNITS, _VERSION_WITHOUT_LOSSES = 3, 4
+# The columns of cells with what sums over intervention sets lose without each bucket of units.
+_LOSS_COLUMNS = {"other": "int64", "lost_clicks": "float64", "lost_skips": "float64"}
 # The types of whole numbers in a file besides int64.
 _NARROW_TYPES = ("uint8", "uint16", "uint32")
 # Columns of cells in whose order a file is written: they take no space if only the steps between rows are.
@@ -117,7 +119,7 @@ def save(harvest: Harvest, path: str | os.PathLike[str]) -> None:
         raise HarvestError(
             f"The harvest cannot be saved, because it could not be loaded again: {printable(str(error))}."
         ) from None
-    columns = {name: _narrow(column) for name, column in _all_counts(harvest).columns().items()}
+    columns = {name: _narrow(column) for name, column in _all_counts(harvest).items()}
     record = _metadata_record(harvest)
     record["checksum"] = _checksum(record, harvest.segments, columns)
     segment = columns.pop("segment").astype(np.int32)
@@ -180,8 +182,13 @@ def load(path: str | os.PathLike[str], *, force: bool = False) -> Harvest:
         ) from None
 
 
-def check_harvest(harvest: Harvest) -> None:
-    """Raise an error if no log could have led to a harvest: counts out of range, mixed strata or repeated cells."""
+def check_harvest(harvest: Harvest, *, losses: bool = False) -> None:
+    """Raise an error if no log could have led to a harvest: counts out of range, mixed strata or repeated cells.
+
+    Arguments:
+        harvest (Harvest): the harvest.
+        losses (bool, default False): whether its sums are what is lost without a bucket, which can be negative.
+    """
     table = harvest.table
     _check_kind(harvest)
     check_range("segment", table.segment, 0, len(harvest.segments) - 1)
@@ -190,7 +197,7 @@ def check_harvest(harvest: Harvest) -> None:
     if isinstance(table, Cells):
         _check_cells(table, harvest)
     else:
-        _check_sums(table, harvest)
+        _check_sums(table, harvest, losses=losses)
     if len(harvest.segments) > MAX_SEGMENTS:
         raise RecordError(f"it has {len(harvest.segments):,} segments, more than {MAX_SEGMENTS:,}")
     if len(harvest.rankers) * max(len(harvest.buckets), harvest.max_rank) > _MAX_NUMBERS:
@@ -207,15 +214,54 @@ def check_harvest(harvest: Harvest) -> None:
 def _check_units(harvest: Harvest, units: Units) -> None:
     """Raise an error if counts by unit do not add up to those by query."""
     for other in (units.by_unit, units.by_both):
-        check_harvest(other)
+        check_harvest(other, losses=units.are_losses)
         if not np.array_equal(harvest.counts("segment", "ranker", "rank"), other.counts("segment", "ranker", "rank")):
             raise RecordError("its counts by unit do not add up to those by query")
 
 
-def _all_counts(harvest: Harvest) -> Cells | PairSums:
+def _all_counts(harvest: Harvest) -> dict[str, AnyArray]:
     """Return the counts as a file has them: those by unit after those by query, with larger numbers of buckets."""
-    units = [] if harvest.units is None else [harvest.units.by_unit, harvest.units.by_both]
-    return join_buckets([one.table for one in (harvest, *units)]) if units else harvest.table
+    if harvest.units is None:
+        return harvest.table.columns()
+    by_units = [harvest.units.by_unit.table, harvest.units.by_both.table]
+    if type(harvest.table) is type(by_units[0]):
+        return join_buckets([harvest.table, *by_units]).columns()
+    cells, losses = harvest.table, join_buckets(by_units)
+    assert isinstance(losses, PairSums)
+    plain = losses.other == 0
+    none = np.zeros(len(losses), dtype=np.int64)
+    after = {
+        "segment": losses.segment,
+        "bucket": losses.bucket + BUCKETS,
+        "ranker": np.maximum(losses.ranker, 0),
+        "rank": losses.rank,
+        "impressions": np.where(plain, losses.clicks + losses.skips, 0).astype(np.int64),
+        "clicks": np.where(plain, losses.clicks, 0).astype(np.int64),
+    }
+    columns = {name: np.concatenate([column, after.get(name, none)]) for name, column in cells.columns().items()}
+    before = np.zeros(len(cells), dtype=np.int64)
+    columns["other"] = np.concatenate([before, losses.other])
+    for name in ("clicks", "skips"):
+        lost = np.where(plain, 0.0, getattr(losses, name))
+        columns[f"lost_{name}"] = np.concatenate([before.astype(np.float64), lost])
+    return columns
+
+
+def _losses(columns: Mapping[str, AnyArray]) -> list[PairSums]:
+    """Return what sums lose without each bucket of units, and of queries and units, from the columns of a file."""
+    rows = columns["bucket"] >= BUCKETS
+    other, clicks, shown = (columns[name][rows] for name in ("other", "clicks", "impressions"))
+    plain = other == 0
+    losses = PairSums(
+        segment=columns["segment"][rows],
+        bucket=columns["bucket"][rows] - BUCKETS,
+        ranker=np.where(plain, columns["ranker"][rows], -1),
+        rank=columns["rank"][rows],
+        other=other,
+        clicks=np.where(plain, clicks, columns["lost_clicks"][rows]),
+        skips=np.where(plain, shown - clicks, columns["lost_skips"][rows]),
+    )
+    return split_buckets(losses, 2)
 
 
 def _check_kind(harvest: Harvest) -> None:
@@ -252,7 +298,7 @@ def _check_cells(cells: Cells, harvest: Harvest) -> None:
         invalid = (cells.clicks < 0) | (cells.clicks > cells.impressions)
         check_values("clicks", cells.clicks, invalid, "0 to the number of impressions")
     # Cells that are in order are compared with the cell before them. Grouping takes longer than reading the file.
-    ordered = in_order(cells)
+    ordered = cells.in_order
     first, stratum = (cells.stratum[:0], cells.stratum) if ordered else group([cells.stratum])
     for name in ("segment", "bucket", "pairs"):
         column: IntArray = getattr(cells, name)
@@ -298,7 +344,7 @@ def _check_distinct(keys: Sequence[IntArray], message: str) -> None:
         raise RecordError(message)
 
 
-def _check_sums(sums: PairSums, harvest: Harvest) -> None:
+def _check_sums(sums: PairSums, harvest: Harvest, *, losses: bool) -> None:
     check_range("other", sums.other, 0, harvest.max_rank)
     check_range("ranker", sums.ranker, -1, len(harvest.rankers) - 1)
     check_values("other", sums.other, sums.other == sums.rank, "another rank than in the column rank")
@@ -307,7 +353,8 @@ def _check_sums(sums: PairSums, harvest: Harvest) -> None:
     for name in ("clicks", "skips"):
         column: AnyArray = getattr(sums, name)
         check_values(name, column, ~np.isfinite(column), "a finite number")
-        check_counts(name, column)
+        # Without a bucket that was rarely clicked, the click rate of the others is higher.
+        check_counts(name, np.where(plain, column, np.abs(column)) if losses else column)
         check_values(name, column, plain & (column != np.rint(column)), "a whole number if other is 0")
     keys = [sums.segment, sums.bucket, sums.ranker + 1, sums.rank, sums.other]
     _check_distinct(keys, "it has two rows for the same ranks, bucket, ranker and segment")
@@ -349,10 +396,11 @@ def _narrow(column: AnyArray) -> AnyArray:
     return column.astype(next(narrow, "int64"), copy=False)
 
 
-def _column_types(table: type[Cells] | type[PairSums]) -> dict[str, str]:
-    """Return the type of each column."""
+def _column_types(table: type[Cells] | type[PairSums], *, losses: bool = False) -> dict[str, str]:
+    """Return the type of each column, with or without the columns of losses."""
     real = ("clicks", "skips") if table is PairSums else ()
-    return {column.name: "float64" if column.name in real else "int64" for column in fields(table)}
+    types = {column.name: "float64" if column.name in real else "int64" for column in fields(table)}
+    return types | (_LOSS_COLUMNS if losses else {})
 
 
 def segment_columns(by: tuple[str, ...]) -> list[str]:
@@ -362,9 +410,11 @@ def segment_columns(by: tuple[str, ...]) -> list[str]:
 
 def _metadata_record(harvest: Harvest) -> dict[str, Any]:
     """Return the metadata of a harvest file, without the checksum."""
-    unit = {} if harvest.units is None else {"unit": _unit_record(harvest.units)}
+    units = harvest.units
+    unit = {} if units is None else {"unit": _unit_record(units)}
+    with_units = FORMAT_VERSION if units is not None and units.are_losses else _VERSION_WITHOUT_LOSSES
     return {
-        "version": FORMAT_VERSION if unit else _VERSION_WITHOUT_UNITS,
+        "version": with_units if unit else _VERSION_WITHOUT_UNITS,
         "table": "cells" if isinstance(harvest.table, Cells) else "pair_sums",
         "kind": harvest.kind,
         "max_rank": harvest.max_rank,
@@ -483,11 +533,17 @@ def _read_harvest(metadata_json: bytes, table: Any) -> Harvest:
     metadata = read_metadata(record)
     settings = metadata.settings
     stored, segments = _read_columns(metadata, table)
-    types = _column_types(metadata.table)
+    types = _column_types(metadata.table, losses=metadata.losses)
     columns = {name: column.astype(types[name], copy=False) for name, column in stored.items()}
     unit, kinds = metadata.unit, 1 if metadata.unit is None else 3
     check_range("bucket", columns["bucket"], 0, kinds * BUCKETS - 1)
-    counts, *by_units = split_buckets(metadata.table(**columns), kinds)
+    by_units: Sequence[Cells | PairSums]
+    if metadata.losses:
+        kept = columns["bucket"] < BUCKETS
+        counts = metadata.table(**{name: column[kept] for name, column in columns.items() if name not in _LOSS_COLUMNS})
+        by_units = _losses(columns)
+    else:
+        counts, *by_units = split_buckets(metadata.table(**columns), kinds)
     # Before version 3 all numbers had 64 bits.
     stored = columns if record["version"] < 3 else {name: _narrow(column) for name, column in stored.items()}
     harvest = Harvest(
@@ -561,6 +617,11 @@ class Metadata:
     traffic: list[list[float]] | None
     checksum: str | None
     unit: Mapping[str, Any] | None
+
+    @property
+    def losses(self) -> bool:
+        """Whether cells are followed by what sums over intervention sets lose without each bucket of units."""
+        return self.unit is not None and self.table is Cells and self.kind == "exposures"
 
 
 @dataclass(frozen=True)
@@ -689,12 +750,13 @@ _LATER_FIELDS: dict[str, Reader[Any]] = {
     "checksum": text,
 }
 # Version 1 had texts in place of findings, and neither a kind nor a checksum. Version 2 had rows in any order, and
-# numbers of 64 bits. Version 3 had no counts by unit.
+# numbers of 64 bits. Version 3 had no counts by unit, and version 4 none in replay.
 _VERSION_FIELDS: dict[int, dict[str, Reader[Any]]] = {
     1: _COMMON_FIELDS | {"warnings": list_of(_read_warning)},
     2: _COMMON_FIELDS | _LATER_FIELDS,
     3: _COMMON_FIELDS | _LATER_FIELDS,
     4: _COMMON_FIELDS | _LATER_FIELDS | {"unit": _read_unit},
+    5: _COMMON_FIELDS | _LATER_FIELDS | {"unit": _read_unit},
 }
 
 
@@ -703,14 +765,14 @@ def _read_columns(metadata: Metadata, table: Any) -> tuple[dict[str, AnyArray], 
     import pyarrow as pa
 
     labels = segment_columns(metadata.settings.by)
-    names = [column.name for column in fields(metadata.table) if column.name != "segment"]
+    types = _column_types(metadata.table, losses=metadata.losses)
+    names = [name for name in types if name != "segment"]
     if sorted(table.column_names) != sorted([*labels, *names]):
         raise RecordError(f"it has the columns {listed(table.column_names)} instead of {listed([*labels, *names])}")
     for name in labels:
         type_ = table.column(name).type
         if not pa.types.is_string(type_.value_type if pa.types.is_dictionary(type_) else type_):
             raise RecordError(f"its column {name} is of type {type_} where text was expected")
-    types = _column_types(metadata.table)
     arrays = {name: _read_numbers(name, table.column(name), types[name]) for name in names}
     try:
         segment, segments = _read_segments([table.column(name) for name in labels], len(table))

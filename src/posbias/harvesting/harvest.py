@@ -63,6 +63,7 @@ from posbias.harvesting.row_checks import (
     find_ranker_overlap,
     find_rounded_ids,
     small_sample,
+    whole_pages_sample,
 )
 from posbias.harvesting.tables import (
     Cells,
@@ -164,6 +165,9 @@ def harvest(
             sampled_plan = settings.plan(sampled, counted.rankers)
             repeats = find_repeats(sampled, sampled_plan, sample)
             patterns = find_click_patterns(sampled, sampled_plan, sample.beginning)
+            if patterns and sample.beginning != sample:
+                # A join may have written the clicked rows first. Only whole page views show what was left out.
+                patterns = find_click_patterns(sampled, sampled_plan, whole_pages_sample(counted.rows.rows))
         table = counted.table
         click_defects = [*find_click_defects(count_positions(table))]
         # Clicks that were joined without the page view explain a flat curve.
@@ -267,8 +271,11 @@ class Harvest:
         """
         if column is None or not tables:
             return self
+        # In replay, documents are compared over all units: the tables have what sums over intervention sets lose.
+        changed: dict[str, Any] = {} if self.kind == "signatures" else {"kind": "pairs"}
+        changed |= {} if table_kind(self.layout, self.weighting) == "signatures" else {"weighting": "harmonic"}
         by_unit, by_both = (
-            replace(self, table=table, traffic=views, findings=())
+            replace(self, table=table, traffic=views, findings=(), **changed)
             for table, views in zip(tables, tuple(traffic) or (None, None), strict=True)
         )
         return replace(self, units=Units(column, by_unit, by_both))
@@ -433,6 +440,11 @@ class Harvest:
         return strata_from_cells(self.cells, self.max_rank, self.buckets, self.views, by_design=by_design)
 
     @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What estimators and tests computed from the harvest, by name, so that they compute it once."""
+        return {}
+
+    @cached_property
     def largest_shortfall(self) -> RankerShortfall | None:
         """The ranker that showed significantly less than its share of traffic implies, if exposure is by design."""
         assert isinstance(self.table, Cells)
@@ -534,13 +546,19 @@ class Units:
 
     Attributes:
         column (str): the column of the unit.
-        by_unit (Harvest): the harvest with buckets of units in place of buckets of queries.
+        by_unit (Harvest): the harvest with buckets of units in place of buckets of queries. In replay it has plain
+            counts, and what ĉ and ¬ĉ, with the weighting "harmonic", lose without each bucket.
         by_both (Harvest): the same with buckets of (query, unit) pairs.
     """
 
     column: str
     by_unit: Harvest
     by_both: Harvest
+
+    @property
+    def are_losses(self) -> bool:
+        """Whether sums over intervention sets are what is lost without a bucket, as in replay, and do not add up."""
+        return table_kind(self.by_unit.layout, self.by_unit.weighting) == "exposures"
 
     def map(self, change: Callable[[Harvest], Harvest]) -> Units:
         """Return the units with both harvests changed."""

@@ -208,7 +208,7 @@ def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> l
         "several-results-at-position",
         "warning",
         f"{sample}{{count}} times a ranker has more results of a query at a position than at the first position: a "
-        "result was logged twice, or two results are at one position",
+        "result was logged twice, two results are at one position, or rows at the first position are missing",
         crowded,
         example,
         remedy,

@@ -49,9 +49,9 @@ MIXED_ENGINES = Finding(
 UNITS_NOT_COUNTED = Finding(
     "units-not-counted",
     "info",
-    "Intervals cluster by query alone, not by unit, because documents are compared wherever they were shown. If few "
-    "units have most of the page views, intervals may be too narrow",
-    remedy="Log each ranker's rank (ranks or rankings): then intervals cluster by both.",
+    "Intervals cluster by query alone, not by unit: the log names no ranker, or has too many segments and ranks to "
+    "count them by unit. If few units have most of the page views, intervals may be too narrow",
+    remedy="Name the ranker, or log each ranker's rank (ranks or rankings): then intervals cluster by both.",
 )
 MIXED_UNITS = Finding(
     "mixed-units",
@@ -63,6 +63,8 @@ MIXED_UNITS = Finding(
 _NEARLY_ALL = 0.98
 # With this many results at a position, at least one should not be clicked.
 _ENOUGH_RESULTS = 100
+# Where this share of the results of a position is clicked, all results of another one may be.
+_MOST_CLICKED = 0.9
 # An example of a row shows up to this many columns.
 _MAX_EXAMPLE_COLUMNS = 10
 # Time is cut into this many windows, each with as many different times. Rankers overlap in time if they do so in these
@@ -288,7 +290,12 @@ def small_sample(opened: OpenLog, rows: int) -> Sample:
     if rows <= SAMPLE_ROWS:
         return ALL_ROWS
     # Reading a text file again costs as much as counting it, so only its beginning is read.
-    return Sample(first=SAMPLE_ROWS) if opened.is_text else Sample(one_in=sampling_interval(rows, SAMPLE_ROWS))
+    return Sample(first=SAMPLE_ROWS) if opened.is_text else whole_pages_sample(rows)
+
+
+def whole_pages_sample(rows: int) -> Sample:
+    """Return a sample by hash of the query from a log of `rows` rows: its page views are whole in any order of rows."""
+    return Sample(one_in=sampling_interval(rows, SAMPLE_ROWS))
 
 
 def sampling_interval(rows: int, wanted: int) -> int:
@@ -457,11 +464,7 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     if schema.layout.ranks_known or schema.natural or len(plan.rankers) < 2:
         return []
     if schema.window is not None:
-        return [
-            Finding(
-                "rankers-overlap", "info", f"Each document is compared with itself within one {schema.window!r} only"
-            )
-        ]
+        return [_find_shared_windows(opened, plan, schema.window)]
     if schema.time is None:
         return []
     time, type_ = d.quote(schema.time), schema.types[schema.time]
@@ -528,11 +531,36 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
             f"The rankers {replaced} ({schema.time!r}: {of_random}). The curve compares different times, and is wrong "
             "if relevance, prices or demand changed meanwhile",
             evidence=evidence,
-            remedy="No test shows it. Compare documents only within a day or week in which both rankers served "
-            "(window), or let both rankers serve at the same time for a while.",
+            remedy="No test shows it. "
+            + "Compare documents only within a day or week in which both rankers served (window), or let "
+            * (overlap > _SOME_OVERLAP)
+            + "Let " * (overlap <= _SOME_OVERLAP)
+            + "both rankers serve at the same time for a while.",
             arguments=arguments,
         )
     ]
+
+
+def _find_shared_windows(opened: OpenLog, plan: QueryPlan, window: str) -> Finding:
+    """Report whether any window has page views of two rankers."""
+    d = plan.dialect
+    names = f"{d.quote(window)} AS w, {d.quote(plan.schema.ranker)} AS r"
+    sql = (
+        "SELECT COUNT(*), COUNT(CASE WHEN low <> high THEN 1 END) FROM (SELECT MIN(r) AS low, MAX(r) AS high "
+        f"FROM (SELECT {names} FROM log) s WHERE w IS NOT NULL GROUP BY w) t"
+    )
+    windows, shared = opened.rows(sql, "Comparing rankers over time")[0]
+    if shared:
+        return Finding("rankers-overlap", "info", f"Each document is compared with itself within one {window!r} only")
+    return Finding(
+        "rankers-replaced",
+        "warning",
+        f"None of {{windows}} values of {window!r} has page views of two rankers: the rankers followed one another, so "
+        "there is nothing to compare within one of them",
+        evidence={"windows": int(windows), "shared_windows": 0},
+        remedy="Use a longer window, in which two rankers served (window), or let both rankers serve at the same time "
+        "for a while.",
+    )
 
 
 def _different_rankers(counts: Counter[str]) -> float:
@@ -602,9 +630,10 @@ def find_click_defects(positions: Sequence[PositionCounts]) -> Iterator[Finding]
 
 
 def _find_clicked_positions(positions: Sequence[PositionCounts]) -> Iterator[Finding]:
-    """Report positions where all results were clicked, if others have results without a click."""
+    """Report positions where all results were clicked, unless users click nearly all results of other positions too."""
     full = [counts for counts in positions if counts.impressions == counts.clicks >= _ENOUGH_RESULTS]
-    if full:
+    others = [counts.clicks / counts.impressions for counts in positions if counts.clicks < counts.impressions]
+    if full and max(others, default=0.0) < _MOST_CLICKED:
         at = ", ".join(str(counts.position) for counts in full)
         yield Finding(
             "only-clicks-at-position",
@@ -994,14 +1023,21 @@ def find_bad_rankings(opened: OpenLog) -> list[Finding]:
 
 
 def one_based_arguments(opened: OpenLog, plan: QueryPlan) -> Arguments:
-    """Return the argument that adds 1 to positions and rank columns that count from 0."""
+    """Return the argument that makes positions and rank columns count from 1; none if they do.
+
+    To columns that count from 0 it adds 1. If positions begin later, it subtracts that from them, and from those rank
+    columns that begin as late.
+    """
     schema, d = plan.schema, plan.dialect
     columns = [schema.position, *schema.rank_columns.values()]
     least = opened.rows(f"SELECT {', '.join(f'MIN({_typed(plan, c)})' for c in columns)} FROM log")[0]
-    added = {
-        d.quote(c): f"{d.cast(d.quote(c), 'INTEGER')} + 1" for c, low in zip(columns, least, strict=True) if low == 0
-    }
-    return {"sql": d.select_replacing(added)}
+    first = int(least[0] or 0)
+    changed = {}
+    for column, low in zip(columns, least, strict=True):
+        shift = 1 if low == 0 else 1 - first if low is not None and low >= first > 1 else 0
+        if shift:
+            changed[d.quote(column)] = f"{d.cast(d.quote(column), 'INTEGER')} {'+' if shift > 0 else '-'} {abs(shift)}"
+    return {"sql": d.select_replacing(changed)} if changed else {}
 
 
 def row_text(schema: Schema, d: Dialect) -> str:

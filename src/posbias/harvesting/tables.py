@@ -112,6 +112,23 @@ class Cells(_Table):
     impressions: IntArray
     clicks: IntArray
 
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether cells are sorted by segment, bucket, stratum, ranker and rank, and strata numbered from 0.
+
+        Then none is there twice.
+        """
+        buckets, ranks = int(self.bucket.max(initial=0)) + 1, int(self.rank.max(initial=0)) + 1
+
+        def breaks(rows: slice) -> BoolArray:
+            both = slice(rows.start, rows.stop + 1)
+            step = np.diff(self.stratum[both])
+            place = np.diff(self.ranker[both] * ranks + self.rank[both])
+            part = np.diff(self.segment[both] * buckets + self.bucket[both])
+            return np.asarray((step < 0) | (step > 1) | ((step == 0) & (place <= 0)) | (part < 0))
+
+        return not len(self) or (int(self.stratum[0]) == 0 and not any_row(breaks, len(self) - 1))
+
     def without_strata(self) -> Cells:
         """Return the cells of all strata added up by segment, bucket, ranker and rank, as stratum 0."""
         keys = [self.segment, self.bucket, self.ranker, self.rank]
@@ -597,6 +614,13 @@ def pair_sums(totals: Answer, sums: Answer, names: Sequence[str]) -> tuple[PairS
     ), segments
 
 
+def stack_losses(losses: Answer, names: Sequence[str]) -> Answer:
+    """Return what sums over intervention sets lose, with a row for each S_{k,k'} and one for each S_{k',k}."""
+    swapped = losses | {"rank": losses["other"], "other": losses["rank"]}
+    swapped |= {name: losses[f"other_{name}"] for name in ("clicks", "skips")}
+    return stack_columns([losses, swapped], ["bucket", "rank", "other", "clicks", "skips", *names])
+
+
 def merge_equal_sums(sums: PairSums) -> PairSums:
     """Return the sums with one row for each bucket and intervention set, sorted, plain counts first."""
     between_ranks = (sums.other > 0).astype(np.int64)
@@ -665,21 +689,7 @@ def sort_cells(cells: Cells) -> Cells:
 
     Cells that are in no such order are merged as by `merge_equal_strata`.
     """
-    return cells if in_order(cells) else merge_equal_strata(replace(cells, stratum=group([cells.stratum])[1]))
-
-
-def in_order(cells: Cells) -> bool:
-    """Return whether cells are as `sort_cells` returns them, and none is there twice."""
-    buckets, ranks = int(cells.bucket.max(initial=0)) + 1, int(cells.rank.max(initial=0)) + 1
-
-    def breaks(rows: slice) -> BoolArray:
-        both = slice(rows.start, rows.stop + 1)
-        step = np.diff(cells.stratum[both])
-        place = np.diff(cells.ranker[both] * ranks + cells.rank[both])
-        part = np.diff(cells.segment[both] * buckets + cells.bucket[both])
-        return np.asarray((step < 0) | (step > 1) | ((step == 0) & (place <= 0)) | (part < 0))
-
-    return not len(cells) or (int(cells.stratum[0]) == 0 and not any_row(breaks, len(cells) - 1))
+    return cells if cells.in_order else merge_equal_strata(replace(cells, stratum=group([cells.stratum])[1]))
 
 
 @dataclass(frozen=True)
@@ -708,7 +718,7 @@ class EqualStrata:
     @classmethod
     def of(cls, cells: Cells) -> EqualStrata:
         """Compare the strata of a table."""
-        order = None if in_order(cells) else _order_by_stratum(cells)
+        order = None if cells.in_order else _order_by_stratum(cells)
         columns = cells.stratum, cells.ranker, cells.rank, cells.pairs, cells.impressions
         stratum, ranker, rank, pairs, shown = columns if order is None else (column[order] for column in columns)
         counted = bool(pairs.any())

@@ -28,6 +28,9 @@ _QUERIES = {"ga4": ga4, "snowplow": snowplow}
 # The default for the query: a parameter of GA4 events, a column of Snowplow events.
 _ASKED = {"ga4": "search_term", "snowplow": "page_urlquery"}
 
+# Warehouses in which two columns may differ by case alone, if their names are in quotes.
+_CASE_SENSITIVE = ("postgres", "clickhouse", "snowflake")
+
 
 def events_sql(
     preset: str,
@@ -112,7 +115,7 @@ def harvest_sql(
         rankings (str, default None): the table of rankings of the long layout.
         rank (str, default "rank"): the column of ranks in that table.
         window (str, default None): in replay, the column of a period; a document is compared with itself within one.
-        unit (str, default None): where ranks are known, the column of what was assigned to rankers, usually the user.
+        unit (str, default None): the column of what was assigned to rankers, usually the user.
         duplicates (str, default "keep"): "drop" counts each result of a page view once, however often it was logged.
         max_rank, by, weighting, non_functional: as in `harvest`.
 
@@ -150,17 +153,15 @@ def harvest_sql(
         duplicates=duplicates,
     )
     schema = _schema(log, rankers, segments)
+    _check_rank_columns(schema, dialect)
     check_segment_roles(schema, segments)
     chosen = weighting or schema.layout.weighting
     counted = table_kind(schema.layout, chosen)
     check_non_functional_setting(schema.natural, non_functional)
     if window is not None and counted == "signatures":
         raise LogError("A window is used only in replay, and this query has the rank of each ranker. Leave window out.")
-    if schema.unit is not None and counted != "signatures":
-        raise LogError(
-            "A unit is counted only where the rank of each ranker is known, and this query learns ranks from the "
-            "table. Leave unit out, or name the rankers whose ranks the table has (rankers)."
-        )
+    if schema.unit is not None and schema.natural:
+        raise LogError("A unit is what was assigned to rankers, and this table names no ranker. Leave unit out.")
     named = tuple(sorted(set(rankers)))
     hooks = DIALECTS[dialect]
     plan = ExportPlan(
@@ -274,6 +275,8 @@ def _layout(log: ClickLog, rankers: Sequence[str]) -> tuple[Layout, dict[str, st
             "The query must name every ranker whose ranks are known, because the table is not opened. Name them.",
             {"rankers": ["NAME", "NAME"]},
         )
+    if blank := [name for name in rankers if not name.strip()]:
+        raise LogError(f"The name of a ranker is blank: {blank[0]!r}. Name every ranker as the log does.")
     if log.rankings is not None:
         return Layout.LONG, {}
     if not rankers:
@@ -282,3 +285,23 @@ def _layout(log: ClickLog, rankers: Sequence[str]) -> tuple[Layout, dict[str, st
         raise LogError("Without rank columns (ranks 'none') the rankers are learned from the log. Leave rankers out.")
     pattern = log.ranks or DEFAULT_RANKS
     return Layout.WIDE, {name: pattern.replace("{ranker}", name) for name in sorted(set(rankers))}
+
+
+def _check_rank_columns(schema: Schema, dialect: str) -> None:
+    """Reject rankers that have no rank column of their own; the warehouse would fail, or take another column."""
+    ignores_case = dialect not in _CASE_SENSITIVE
+    roles = {name.lower() if ignores_case else name: role for role, name in schema.roles.items()}
+    rankers: dict[str, str] = {}
+    for ranker, column in schema.rank_columns.items():
+        key = column.lower() if ignores_case else column
+        if key in roles:
+            raise LogError(
+                f"The ranker {ranker!r} has no rank column: {column!r} is the column of the {roles[key]}. Give the "
+                "pattern of the rank columns (ranks), such as ranks='rank_{ranker}'."
+            )
+        if key in rankers:
+            raise LogError(
+                f"The rank columns of {rankers[key]!r} and {ranker!r} differ only by upper and lower case, which "
+                f"{dialect} ignores in names. Query a view that gives them other names."
+            )
+        rankers[key] = ranker

@@ -21,6 +21,7 @@ from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Arguments, Column, as_python, html_table, listed, printable, table, wrap
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import LogError, PosbiasError, Spelling
+from posbias.estimators.base import MIN_BUCKETS
 from posbias.findings import Finding, UnusableLogError, any_error, legend, quiet, serious
 from posbias.harvesting.click_checks import (
     count_click_histogram,
@@ -35,7 +36,6 @@ from posbias.harvesting.harvest import harvest
 from posbias.harvesting.intervention_sets import PairCounts, count_log_pairs
 from posbias.harvesting.page_checks import find_interleaved, find_one_sided, find_repeats
 from posbias.harvesting.row_checks import (
-    SAMPLE_ROWS,
     LogProfile,
     RowCounts,
     Sample,
@@ -50,7 +50,7 @@ from posbias.harvesting.row_checks import (
     find_rounded_ids,
     find_several_ranks,
     one_based_arguments,
-    sampling_interval,
+    whole_pages_sample,
 )
 from posbias.harvesting.tables import MIN_PAGE_VIEWS, PositionCounts
 from posbias.judging.diagnostics import (
@@ -85,6 +85,8 @@ _MAX_PATTERNS = 8
 _MIN_UNITS, _CROSSED_SHARE = 20, 0.3
 # A unit with more than this share of the rows hardly is one user.
 _HEAVY_SHARE = 0.2
+# More units than this times the page views cannot be users: a page view is of one user.
+_MOST_UNITS = 1.1
 # Words in the names of columns that may tell how relevant a document is, the best first, and words of columns that are
 # made from ranks or clicks. A proxy with more classes than the first number, in so many rows, is cut at its median.
 _PROXY_WORDS = ("relevance", "grade", "score", "similarity", "bm25", "rating", "stars", "popularity", "sales", "price")
@@ -184,13 +186,14 @@ def _find_problems(scan: LogScan) -> Iterator[Finding]:
         find_one_sided_ranks,
         find_rare_rankers,
         find_unused_unit,
-        find_heavy_unit,
+        find_strange_units,
         suggest_proxy,
         find_no_intervention,
         find_replaced_rankers,
         find_missing_clicks,
         find_no_clicks_at_rank_1,
-        find_crawling,
+        find_little_data,
+        lambda scan: scan.crawling,
     )
     for find in checks:
         yield from find(scan)
@@ -250,10 +253,21 @@ class LogScan:
         """Results that occur twice in a page view, and page views of several rankers."""
         return _find_repeats(self)
 
+    @cached_property
+    def crawling(self) -> list[Finding]:
+        """Page views that are not those of users."""
+        return [*find_crawling(self)]
+
     @property
     def is_countable(self) -> bool:
         """Whether the rows are sound enough to count documents."""
         return not any_error([*self.mixed_files, *self.defects, *self.contradictions])
+
+    @cached_property
+    def overlap(self) -> list[Finding]:
+        """Whether, in replay, the rankers served at the same time."""
+        plan = replace(self.plan, rankers=self.profile.rankers)
+        return find_ranker_overlap(self.opened, plan) if self.is_countable else []
 
     @cached_property
     def pairs(self) -> PairCounts | None:
@@ -272,9 +286,11 @@ def _count_queries(opened: OpenLog, pairs: PairCounts | None) -> tuple[int, int]
         one_in = pairs.one_in if pairs else 1
         sql = f"SELECT COUNT(DISTINCT {query}) FROM log WHERE {Sample(one_in).condition(opened.dialect, query)}"
         return one_in * opened.rows(sql, "Counting queries")[0][0], 0
+    # The least and the greatest of numbers are found faster than those of texts.
+    number = f"CASE WHEN {ranker} IS NOT NULL THEN {opened.dialect.hash(ranker)} END"
     sql = (
         "SELECT COUNT(*), COUNT(CASE WHEN low <> high THEN 1 END) FROM (SELECT MIN(r) AS low, MAX(r) AS high "
-        f"FROM (SELECT {query} AS q, {ranker} AS r FROM log) s WHERE q IS NOT NULL GROUP BY q) t"
+        f"FROM (SELECT {query} AS q, {number} AS r FROM log) s WHERE q IS NOT NULL GROUP BY q) t"
     )
     queries, shared = opened.rows(sql, "Counting queries")[0]
     return queries, shared
@@ -334,10 +350,9 @@ def find_patterns_of_clicks(scan: LogScan) -> list[Finding]:
     """Find rows and clicks that were kept, dropped or joined in a way that bends the curve."""
     if any_error([*scan.mixed_files, *scan.defects]):
         return []
-    # A sample by hash of the query holds all page views of some queries.
-    sample = Sample(one_in=sampling_interval(scan.profile.rows, SAMPLE_ROWS))
-    found = find_click_patterns(scan.opened, scan.plan, sample)
-    known = {finding.code for finding in scan.repeats}
+    found = find_click_patterns(scan.opened, scan.plan, whole_pages_sample(scan.profile.rows))
+    # The search for crawlers in all of the log says more than the sample.
+    known = {finding.code for finding in (*scan.repeats, *scan.crawling)}
     return [finding for finding in found if finding.code not in known]
 
 
@@ -372,19 +387,22 @@ def count_contradicted_ranks(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
             Step(
                 "contradicted",
                 "Count the rows where that rank is not the position.",
-                f"SELECT COUNT(*), SUM(CASE WHEN {bad} THEN 1 ELSE 0 END), "
+                f"SELECT COUNT(*), SUM(CASE WHEN {bad} THEN 1 ELSE 0 END), MIN(position), "
                 + ", ".join(f"SUM(CASE WHEN own = position - {s} THEN 1 ELSE 0 END)" for s in _SHIFTS)
                 + f", MIN(CASE WHEN {bad} THEN {example_sql} END)\nFROM owned",
             ),
         ]
     )
-    rows, count, *shifted, example = opened.rows(sql, "Comparing positions with ranks")[0]
+    rows, count, first, *shifted, example = opened.rows(sql, "Comparing positions with ranks")[0]
     if not count:
         return []
     arguments: Arguments = {}
     # Advertisements above a list shift it as a whole, and then rows of other page views are still a fair sample.
     moved = count >= _CONTRADICTED_SHARE * rows and max(shifted) < _CONTRADICTED_SHARE * count
-    if shifted[0] == rows:
+    if first > 1 and rows in shifted:
+        remedy = f"Positions begin at {first}. They must count from 1 like ranks: subtract {first - 1} from them."
+        arguments = one_based_arguments(opened, plan)
+    elif shifted[0] == rows:
         remedy = f"Ranks seem to count from 0. They must count from 1 like {schema.position!r}: add 1 to them."
         arguments = one_based_arguments(opened, plan) if schema.rank_columns else {}
     elif not moved:
@@ -573,17 +591,38 @@ def find_unused_unit(scan: LogScan) -> Iterator[Finding]:
             return
 
 
-def find_heavy_unit(scan: LogScan) -> Iterator[Finding]:
-    """Find a unit with a large share of the rows: it may stand for all users who are not known."""
+def find_strange_units(scan: LogScan) -> Iterator[Finding]:
+    """Find a column of units that has no values, or one for each row; or a unit with a large share of the rows.
+
+    Such a large unit may stand for all users who are not known.
+    """
     schema, d = scan.plan.schema, scan.plan.dialect
     if schema.unit is None:
         return
     unit = unit_value(scan.plan, d.quote(schema.unit))
     sql = (
-        f"SELECT {d.as_text('unit')}, row_count FROM (SELECT {unit} AS unit, COUNT(*) AS row_count FROM log "
-        "GROUP BY 1) t WHERE unit IS NOT NULL ORDER BY row_count DESC LIMIT 1"
+        f"SELECT {d.as_text('unit')}, row_count, COUNT(*) OVER () AS units FROM (SELECT {unit} AS unit, COUNT(*) AS "
+        "row_count FROM log GROUP BY 1) t WHERE unit IS NOT NULL ORDER BY row_count DESC LIMIT 1"
     )
-    for name, rows in scan.opened.rows(sql, "Looking for large units"):
+    found = scan.opened.rows(sql, "Looking for large units")
+    units, page_views = found[0][2] if found else 0, sum(scan.profile.page_views.values())
+    what = "" if units else "has no value in any of {rows} rows"
+    if units == 1 and found[0][1] == scan.profile.rows:
+        what = "has the same value in all {rows} rows"
+    elif not schema.aggregated and units > _MOST_UNITS * page_views > 0:
+        what = "has {count} values on {page_views} page views, so it is not who was assigned to a ranker"
+    if what:
+        yield Finding(
+            "useless-unit",
+            "warning",
+            f"The column {schema.unit!r} {what}",
+            int(units),
+            evidence={"rows": scan.profile.rows, "page_views": page_views},
+            remedy="Intervals that cluster by it are wrong. Name the column of the user (unit), or leave it out.",
+            arguments={"unit": "none"},
+        )
+        return
+    for name, rows, _ in found:
         if rows > _HEAVY_SHARE * scan.profile.rows:
             yield Finding(
                 "heavy-unit",
@@ -669,7 +708,7 @@ def find_no_intervention(scan: LogScan) -> Iterator[Finding]:
             remedy="Propensities come from documents that two rankers put at different ranks. Add the log of another "
             "ranker, or of the same one before it changed, or name the column that identifies rankers (ranker).",
         )
-    elif pairs is not None and none_moved:
+    elif pairs is not None and none_moved and not any("shared_windows" in f.evidence for f in scan.overlap):
         yield Finding(
             "no-disagreement",
             "error",
@@ -682,8 +721,11 @@ def find_no_intervention(scan: LogScan) -> Iterator[Finding]:
 
 def find_replaced_rankers(scan: LogScan) -> list[Finding]:
     """Find, in replay, that rankers followed one another in time."""
-    plan = replace(scan.plan, rankers=scan.profile.rankers)
-    return serious(find_ranker_overlap(scan.opened, plan)) if scan.is_countable else []
+    none_moved = scan.pairs is not None and scan.pairs.at_several_ranks == 0
+    return [
+        replace(finding, severity="error") if "shared_windows" in finding.evidence and none_moved else finding
+        for finding in serious(scan.overlap)
+    ]
 
 
 def find_request_ids(scan: LogScan) -> list[Finding]:
@@ -729,8 +771,11 @@ def find_request_ids(scan: LogScan) -> list[Finding]:
 def find_missing_clicks(scan: LogScan) -> Iterator[Finding]:
     """Find a log without clicks, with clicks only, or with nothing shown at position 1."""
     for finding in find_click_defects(scan.profile.positions):
-        # A part of a log may lack position 1, since it can be merged with others. A log alone has no curve then.
-        yield replace(finding, severity="error") if finding.code == "no-first-position" else finding
+        if finding.code == "no-first-position":
+            # A part of a log may lack position 1, since it can be merged with others. A log alone has no curve then.
+            arguments = {} if scan.plan.schema.rankings else one_based_arguments(scan.opened, scan.plan)
+            finding = replace(finding, severity="error", arguments=arguments)
+        yield finding
 
 
 def find_no_clicks_at_rank_1(scan: LogScan) -> Iterator[Finding]:
@@ -747,6 +792,24 @@ def find_no_clicks_at_rank_1(scan: LogScan) -> Iterator[Finding]:
             remedy="Propensities are relative to position 1, and cannot be estimated without clicks there. Check that "
             "positions count from 1, and that clicks on the first result are logged.",
         )
+
+
+def find_little_data(scan: LogScan) -> Iterator[Finding]:
+    """Find that the log is too small for a curve with intervals."""
+    page_views = sum(scan.profile.page_views.values())
+    clicks = sum(shown.clicks for shown in scan.profile.positions)
+    # A log without any click is reported already.
+    if not clicks or (page_views >= MIN_PAGE_VIEWS and clicks >= MIN_BUCKETS):
+        return
+    yield Finding(
+        "little-data",
+        "warning",
+        "The log has only {page_views} page views with {clicks} clicks: probably too few for a curve",
+        page_views,
+        evidence={"page_views": page_views, "clicks": clicks},
+        remedy=f"A curve needs clicks on documents that were shown at two ranks, and its intervals need {MIN_BUCKETS} "
+        "queries or more. A few hundred page views give a first curve. Log a longer period.",
+    )
 
 
 def find_crawling(scan: LogScan) -> Iterator[Finding]:

@@ -27,10 +27,10 @@ from posbias.curves.curve import Curve
 from posbias.errors import CurveError
 from posbias.estimators import FROM_HARVESTS, estimator_class
 from posbias.estimators.base import CurveEstimator, Estimator, Jackknife
+from posbias.estimators.significance import Contrasts, joint_test, ratio_from_log, simultaneous_p_values
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.overlaps import bucketing
 from posbias.harvesting.row_checks import MIXED_ENGINES
-from posbias.judging.significance import Contrasts, joint_test, ratio_from_log, simultaneous_p_values
 from posbias.progress import step
 from posbias.version import __version__
 
@@ -257,7 +257,7 @@ class Comparison:
         if self.identical:
             return f"{first} and {second} have identical curves: there is nothing to test."
         differing = sorted((d for d in self.differences if d.differs), key=_least_change, reverse=True)
-        p_value = format_p_value(self.p_value)
+        p_value = format_p_value(self.p_value, round(1 - self.level, 10))
         if not differing:
             return f"No significant difference from {first} to {second} at any rank ({p_value})."
         named = [f"rank {d.rank} by {format_change(d.ratio)}" for d in differing[:_MAX_NAMED_RANKS]]
@@ -301,7 +301,7 @@ class Comparison:
         interval = f"{100 * self.level:g}% interval"
         lines = [wrap(self.verdict), wrap(self.method)]
         lines.append(f"rank {first:>{width}} {second:>{width}}    ratio  {interval:<16}    p")
-        lines += [_table_row(d, width) for d in self.differences]
+        lines += [_table_row(d, width, self.level) for d in self.differences]
         if self.interval_note:
             lines.append(self.interval_note)
         lines += [wrap(f"! {note}") for note in (*self._weak_ranks(), *self.notes)]
@@ -485,15 +485,20 @@ def f_test_to_dict(test: FTest | None) -> dict[str, Any] | None:
     }
 
 
-def p_value_cell(p_value: float | None) -> str:
-    """Return a p-value as a cell of a table.
+def p_value_cell(p_value: float | None, level: float = DEFAULT_LEVEL) -> str:
+    """Return a p-value as a cell of a table, with the digits that a test at a level needs.
 
     >>> p_value_cell(0.0312), p_value_cell(1e-9), p_value_cell(None)
     ('0.031', '<.001', '–')
+    >>> p_value_cell(0.0005, 0.9998), p_value_cell(1e-9, 0.9998)
+    ('.0005', '<.0002')
     """
     if p_value is None:
         return "–"
-    return "<.001" if p_value < 0.001 else f"{p_value:.3f}"
+    least = min(0.001, round(1 - level, 10))
+    if p_value >= 0.001:
+        return f"{p_value:.3f}"
+    return f"<{least:g}".replace("0.", ".") if p_value < least else f"{p_value:.1g}".replace("0.", ".")
 
 
 def format_change(ratio: float | None) -> str:
@@ -518,13 +523,13 @@ def _shorten(name: str) -> str:
     return name if len(name) <= _MAX_COLUMN else f"…{name[1 - _MAX_COLUMN :]}"
 
 
-def _table_row(d: Difference, width: int) -> str:
+def _table_row(d: Difference, width: int, level: float) -> str:
     before, after = (f"{'–' if p is None else f'{p:.3f}':>{width}}" for p in (d.before, d.after))
     if d.ratio is None:
         return wrap(f"{d.rank:>4} {before} {after}        –  {d.reason or ''}")
     interval = f"{d.low:.3f} – {d.high:.3f}"
     mark = "  differs" if d.differs else ""
-    return f"{d.rank:>4} {before} {after} {d.ratio:>8.3f}  {interval:<16} {p_value_cell(d.p_value)}{mark}"
+    return f"{d.rank:>4} {before} {after} {d.ratio:>8.3f}  {interval:<16} {p_value_cell(d.p_value, level)}{mark}"
 
 
 # ---- Plot

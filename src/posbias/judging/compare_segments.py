@@ -19,6 +19,13 @@ from posbias._stats import FTest, t_quantile
 from posbias._text import format_p_value, format_ranges, label, listed, printable
 from posbias._validate import share
 from posbias.errors import CurveError, EstimateError, HarvestError
+from posbias.estimators.significance import (
+    AssumptionTest,
+    Contrasts,
+    joint_test,
+    ratio_from_log,
+    simultaneous_p_values,
+)
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.judging.compare import (
@@ -29,13 +36,6 @@ from posbias.judging.compare import (
     format_f_test,
     p_value_cell,
     wrap,
-)
-from posbias.judging.significance import (
-    AssumptionTest,
-    Contrasts,
-    joint_test,
-    ratio_from_log,
-    simultaneous_p_values,
 )
 from posbias.logs.click_log import Segment
 from posbias.progress import step

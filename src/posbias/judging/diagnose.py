@@ -18,8 +18,10 @@ from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._text import as_python
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError, LogError, Spelling
-from posbias.estimators.base import Jackknife
-from posbias.findings import MARKS, Finding, any_error, legend, quiet
+from posbias.estimators.base import Estimator, Jackknife
+from posbias.estimators.one_curve import OneCurve, verdict
+from posbias.estimators.significance import AssumptionTest, decide
+from posbias.findings import MARKS, Finding, any_error, legend, quiet, wrap_printable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.judging.compare_segments import SegmentComparison
@@ -53,10 +55,7 @@ from posbias.judging.diagnostics import (
     report_support,
     segments_test,
     split_test,
-    units_of,
 )
-from posbias.judging.one_curve import OneCurve, RankerPairs, verdict
-from posbias.judging.significance import AssumptionTest, decide
 from posbias.logs.click_log import ClickLog, Events
 from posbias.logs.schema import Schema
 from posbias.progress import Progress, silent, step
@@ -179,7 +178,6 @@ def diagnose_harvest(
     within: Harvest | None = None,
     segments: SegmentComparison | None = None,
     curves: Mapping[str, Jackknife] | None = None,
-    ranker_pairs: RankerPairs | None = None,
 ) -> Diagnosis:
     """Run all diagnostics on a harvest.
 
@@ -193,10 +191,9 @@ def diagnose_harvest(
         within (Harvest, optional): in replay, the harvest of the same log with comparisons within one day only.
         segments (SegmentComparison, optional): a comparison of its segments, as one more test.
         curves (mapping, optional): the result of `fit_estimators`, if the curves were fitted already.
-        ranker_pairs (RankerPairs, optional): the result of `count_ranker_pairs`, if it is known already.
     """
     context = Context(
-        harvest, split, proxy, page_clicks, units, largest_queries or {}, schema, within, segments, curves, ranker_pairs
+        harvest, split, proxy, page_clicks, units, largest_queries or {}, schema, within, segments, curves
     )
     # Invalid arguments are refused before anything is computed.
     if split is not None:
@@ -245,8 +242,19 @@ class Diagnosis:
     def to_text(self, spell: Spelling = as_python) -> str:
         """Return the diagnosis as text."""
         blocks = [self._support_table(), *(finding.block(spell) for finding in self.findings)]
-        marks = f"\n({legend(self.findings)})" if self.findings else ""
-        return "\n\n".join([*(block for block in blocks if block), f"{self._verdict()}{marks}"])
+        marks = [f"({legend(self.findings)})"] if self.findings else []
+        # What was not tested is the last word, so that the verdict does not reassure too much.
+        left_open = self.reservations if self.sound else ()
+        open_questions = [line for text in left_open for line in wrap_printable(f"{text}.", "", "  ")]
+        end = "\n".join([self._verdict(), *marks, *open_questions])
+        return "\n\n".join([*(block for block in blocks if block), end])
+
+    @property
+    def reservations(self) -> tuple[str, ...]:
+        """What the verdict leaves open, as sentences without a full stop: what was not tested, or has few queries."""
+        notes = [finding for finding in self.findings if finding.severity == "info"]
+        few = [finding.message for finding in notes if finding.code == "few-degrees-of-freedom"]
+        return (*few, *(f.message.split(". ")[0] for f in notes if f.message.startswith("Not tested: ")))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -267,7 +275,8 @@ class Diagnosis:
             return "An assumption behind the curve does not hold."
         if any(finding.severity == "warning" for finding in self.findings):
             return "The curve can be used, with these warnings in mind."
-        return "No problems found.\ndocs/trust.md lists what no harvest can show."
+        tested = " in what could be tested" * bool(self.reservations)
+        return f"No problems found{tested}.\ndocs/trust.md lists what no harvest can show."
 
 
 # ---- The summary below an estimate
@@ -275,18 +284,21 @@ class Diagnosis:
 
 @one_blas_thread()
 @step("Testing for one curve")
-def summary_lines(harvest: Harvest, degrees: FloatArray) -> list[str]:
-    """Return the rank with the least data, and whether pairs of ranks contradict each other, as lines of text.
+def summary_lines(fitted: Estimator[Any]) -> list[str]:
+    """Return the rank with the least data, and whether one curve fits all pairs of ranks, as lines of text.
 
-    Arguments:
-        harvest (Harvest): the harvest that the curve was estimated from. A harvest of sums gives no line.
-        degrees (array of length M): the degrees of freedom by rank; NaN where there is no standard error.
+    If pairs of ranks contradict each other, a note of the curve says so already. A harvest of sums gives no line.
     """
-    if harvest.kind == "pairs":
+    one_curve = fitted.one_curve_
+    if one_curve is None:
         return []
-    one_curve = OneCurve.of(RankerPairs.of(harvest), units_of(harvest))
-    mark = f"{MARKS['warning']} " * one_curve.contradicted
-    return [*_summarize_support(one_curve, degrees), f"{mark}{verdict(one_curve, harvest)}."]
+    lines = _summarize_support(one_curve, fitted.degrees_of_freedom_)
+    text = f"{verdict(one_curve, fitted.harvest_)}."
+    if not one_curve.contradicted:
+        lines.append(text)
+    elif not any(note.startswith(text) for note in fitted.notes_):
+        lines.append(f"{MARKS['warning']} {text}")
+    return lines
 
 
 def _summarize_support(one_curve: OneCurve, degrees: FloatArray) -> list[str]:

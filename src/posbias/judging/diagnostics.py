@@ -23,6 +23,8 @@ from posbias.errors import HarvestError
 from posbias.estimators import AdjacentChain, AllPairs, CrossFit, PivotOne
 from posbias.estimators.base import MIN_BUCKETS, Jackknife, deletion_weights
 from posbias.estimators.cross_fit import STICKY_DISPERSION
+from posbias.estimators.one_curve import OneCurve, RankerPairs, Residuals, assumption_tests, ranker_effects
+from posbias.estimators.significance import AssumptionTest, Contrasts, joint_test, wald_test
 from posbias.findings import Finding
 from posbias.harvesting.click_checks import (
     ClickOrder,
@@ -36,8 +38,6 @@ from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.row_checks import UNITS_NOT_COUNTED
 from posbias.harvesting.tables import Cells
 from posbias.judging.compare_segments import SegmentComparison
-from posbias.judging.one_curve import OneCurve, RankerPairs, Residuals, assumption_tests, ranker_effects
-from posbias.judging.significance import AssumptionTest, Contrasts, joint_test, wald_test
 from posbias.logs.schema import Schema, guess_column, require_column
 from posbias.sql.observations import largest_queries, page_clicks, unit_counts
 from posbias.sql.plan import QueryPlan
@@ -85,7 +85,6 @@ class Context:
         within (Harvest, optional): in replay, the harvest of the same log with comparisons within one day only.
         segments (SegmentComparison, optional): a comparison of the segments of the harvest.
         fitted_curves (dict, optional): curves by estimator, if they were fitted already.
-        counted_pairs (RankerPairs, optional): ranker pairs, if they were counted already.
     """
 
     harvest: Harvest
@@ -98,7 +97,6 @@ class Context:
     within: Harvest | None = None
     segments: SegmentComparison | None = None
     fitted_curves: Mapping[str, Jackknife] | None = None
-    counted_pairs: RankerPairs | None = None
 
     @cached_property
     def curves(self) -> Mapping[str, Jackknife]:
@@ -108,12 +106,12 @@ class Context:
     @cached_property
     def ranker_pairs(self) -> RankerPairs | None:
         """The clicks of every two rankers on the same documents; None if the harvest holds sums over rankers."""
-        return count_ranker_pairs(self.harvest) if self.counted_pairs is None else self.counted_pairs
+        return None if self.one_curve is None else self.one_curve.residuals.pairs
 
     @cached_property
     def one_curve(self) -> OneCurve | None:
         """The tests whether one curve fits all ranker pairs."""
-        return None if self.ranker_pairs is None else OneCurve.of(self.ranker_pairs, units_of(self.harvest))
+        return OneCurve.of_harvest(self.harvest)
 
     @cached_property
     def support(self) -> tuple[RankSupport, ...]:
@@ -125,16 +123,6 @@ class Context:
     def intended_shares(self) -> FloatArray | None:
         """The intended share of each ranker, adding up to 1."""
         return None if self.split is None else _intended_shares(self.split, self.harvest)
-
-
-def units_of(harvest: Harvest) -> Harvest | None:
-    """Return the harvest by buckets of units; None if the log has no units."""
-    return None if harvest.units is None else harvest.units.by_unit
-
-
-def count_ranker_pairs(harvest: Harvest) -> RankerPairs | None:
-    """Count the clicks of every two rankers on the same documents; None if the harvest holds sums over rankers."""
-    return None if harvest.kind == "pairs" else RankerPairs.of(harvest)
 
 
 def fit_estimators(harvest: Harvest) -> dict[str, Jackknife]:
@@ -155,7 +143,7 @@ def fit_estimators(harvest: Harvest) -> dict[str, Jackknife]:
             if counts.buckets < 2
             else estimator.curves(counts, deletion_weights(counts.buckets))
         )
-        fitted[kind.name] = Jackknife(curve, refits, units=estimator.unit_jackknives(harvest))
+        fitted[kind.name] = Jackknife(curve, refits, estimator.max_degrees(counts), estimator.unit_jackknives(harvest))
     return fitted
 
 
@@ -170,7 +158,14 @@ def report_support(context: Context) -> Iterator[Finding]:
     parts += [f"{_ranks_have(unknown)} no standard error"] if unknown else []
     message = "; ".join(parts)
     evidence = {"ranks": [one.to_dict() for one in context.support]}
-    yield Finding("support", "info", message[:1].upper() + message[1:], evidence=evidence)
+    yield Finding(
+        "support",
+        "info" if known else "warning",
+        message[:1].upper() + message[1:],
+        evidence=evidence,
+        remedy="There is too little data for a curve: too few queries, or too few clicks on documents that were shown "
+        "at two ranks. Harvest a longer period." * (not known),
+    )
 
 
 def _ranks_have(ranks: Sequence[int]) -> str:
@@ -328,7 +323,7 @@ def measure_support(curve: Jackknife | None, residuals: Residuals | None, harves
         squares = np.where(known, curve.changes, 0.0) ** 2
         total = squares.sum(axis=0)
         varies = known & (total > 1e-12)
-        degrees = np.where(varies, satterthwaite(np.where(known, curve.changes, 0.0)), np.nan)
+        degrees = np.where(varies, curve.degrees, np.nan)
         share = np.where(varies, squares.max(axis=0) / np.where(total > 0, total, 1), np.nan)
         worst = squares.argmax(axis=0)
         without = np.where(varies, np.exp(curve.changes[worst, np.arange(ranks)]), np.nan)
@@ -524,7 +519,7 @@ def independence_test(context: Context) -> Iterator[AssumptionTest]:
     if pairs is None or not pairs.by_design:
         return
     residuals = Residuals.of_impressions(pairs)
-    result = wald_test([residuals.sum_by_bucket(effect) for effect in ranker_effects(pairs)])
+    result = wald_test([residuals.sum_by_bucket(effect) for effect in ranker_effects(pairs).values()])
     violated = Finding(
         "query-dependent-traffic",
         "warning",
@@ -839,6 +834,9 @@ def find_crawlers(
         )
         evidence |= {"clicks": clicks, "order": round(follows, 3)}
     count = int(at_least[clicks])
+    arguments = _filter_arguments(schema, cut)
+    # The message and the filter must not seem to contradict each other.
+    lower = f" The filter begins at {cut} clicks, because most page views with {cut} are those of crawlers, too."
     yield Finding(
         "crawlers",
         "warning",
@@ -846,8 +844,10 @@ def find_crawlers(
         count,
         evidence=evidence,
         remedy="Crawlers click all ranks alike and flatten the curve. Leave them out of the log, best by what "
-        "identifies them (user, address, agent), since some of their page views have fewer clicks.",
-        arguments=_filter_arguments(schema, cut),
+        "identifies them (user, address, agent), since some of their page views have fewer clicks."
+        + lower
+        * (bool(arguments) and cut < clicks),
+        arguments=arguments,
     )
 
 

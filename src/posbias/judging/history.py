@@ -25,10 +25,10 @@ from posbias._validate import as_path, integer, texts
 from posbias.curves.curve import Curve, Position
 from posbias.curves.files import MOST_RANKS, is_one, read_position
 from posbias.errors import CurveError
+from posbias.estimators.significance import Contrasts
 from posbias.findings import wrap_printable
 from posbias.harvesting.files import first_line, read_parquet
 from posbias.judging.compare import ComparedCurve, Comparison, compare_curves
-from posbias.judging.significance import Contrasts
 from posbias.progress import step
 from posbias.version import __version__
 
@@ -163,8 +163,11 @@ class History:
         self, reference: tuple[date | str, date | str], days: int, span: int
     ) -> tuple[Sequence[Day], Sequence[Day]]:
         """Return the days of the reference period and of the last period that share no data."""
-        if isinstance(reference, str) or len(reference) != 2:
-            raise CurveError(f"reference must be two days, the first and the last, not {reference!r}.")
+        if not isinstance(reference, Sequence) or isinstance(reference, str) or len(reference) != 2:
+            raise CurveError(
+                f"reference must be two days, the first and the last, such as ('2026-03-01', '2026-03-14'), not "
+                f"{reference!r}."
+            )
         first, last = map(parse_date, reference)
         days, span = (integer(name, n, 1, error=CurveError) for name, n in (("days", days), ("span", span)))
         if not self.days:

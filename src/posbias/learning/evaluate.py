@@ -27,8 +27,8 @@ from posbias._arrays import FloatArray, IntArray, lookup, one_blas_thread, sum_b
 from posbias._charts import Chart, Color, Rule, Series, known, named_axis, number_axis
 from posbias._defaults import DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._matplotlib import draw, save
-from posbias._stats import f_tail, t_quantile
-from posbias._text import Column, listed, printable, table, wrap
+from posbias._stats import f_tail, satterthwaite, t_quantile
+from posbias._text import Column, format_p_value, listed, printable, table, wrap
 from posbias._validate import check_type, share
 from posbias.engines import EngineChoice, OpenLog, choose_engine, open_log
 from posbias.engines.base import filter_rows
@@ -45,17 +45,18 @@ from posbias.estimators.base import (
     explain_few_buckets,
     explain_few_degrees,
 )
-from posbias.findings import Finding
+from posbias.estimators.significance import Contrasts, ratio_from_log
+from posbias.findings import Finding, serious, warn, wrap_printable
 from posbias.harvesting.count import HarvestSettings, check_settings
 from posbias.harvesting.harvest import harvest as harvest_log
 from posbias.harvesting.row_checks import refuse_rounded_ids, sampling_interval
 from posbias.judging.compare import fit_harvest, format_change
-from posbias.judging.significance import Contrasts, ratio_from_log
 from posbias.logs.click_log import ClickLog
 from posbias.logs.schema import EXACT, NESTED, check_id_types, guess_column
 from posbias.progress import Progress, silent, step
 from posbias.sql.dialects import BUCKETS
 from posbias.sql.evaluation import (
+    FEW_IMPRESSIONS,
     EvaluatedRanking,
     PageKnowledge,
     credit_sums,
@@ -94,6 +95,11 @@ _LEAST_EMPTY = 0.01
 _MAX_RANKINGS = 100
 # Memorised clicks are looked for in queries with about this many rows, by the first ranks, at this level.
 _MEMORISED_ROWS, _MEMORISED_RANKS, _MEMORISED_LEVEL = 1_000_000, 10, 0.01
+# A smaller share of the gain from documents with few impressions is not worth a sentence.
+_LEAST_FEW_SHARE = 0.05
+# Queries are divided at these quantiles of their clicks, and neighbours by how much better the first was placed.
+# Smaller sums of weights are rounding errors.
+_QUARTERS, _FIFTHS, _ROUNDING = (0.25, 0.5, 0.75), (0.2, 0.4, 0.6, 0.8), 1e-9
 _NOT_NUMERIC = ("BOOLEAN", "DATE", "BLOB", "INTERVAL", "UUID", "BIT")
 # Colour, marker (to tell them apart in grey) and legend of each verdict.
 _VERDICT_STYLES: dict[str | None, tuple[Color, str, str]] = {
@@ -195,7 +201,9 @@ def evaluate(
                 force=force,
             )
             note = f"Rank {fewer + 1} has no click, so it has no propensity: only the top {fewer} ranks count."
-            return replace(again, notes=(note, *again.notes))
+            return replace(
+                again, notes=(note, *again.notes), findings=tuple(map(_without_deeper_ranks, again.findings))
+            )
         propensity = _propensity_where_shown(harvest, fitted)
         evaluated = _resolve_rankings(sources, ranking_tables, harvest.rankers)
         plan = HarvestSettings(max_rank, (), harvest.weighting, "share", 0).plan(opened, harvest.rankers)
@@ -215,14 +223,26 @@ def evaluate(
     answer = filter_rows(answer, np.isin(answer["bucket"], harvest.buckets))
     clicks = round(float(answer["clicks"].sum()))
     covered = {name: float(answer[f"scored_{j}"].sum()) / clicks for j, name in enumerate(sources)}
-    findings = [*harvest.findings, *find_empty_ranks(pages, empty_share)]
+    findings = find_empty_ranks(pages, empty_share)
     for (name, coverage), ranking, shares in zip(covered.items(), evaluated, unseen, strict=True):
         findings += [*check_coverage(name, coverage, ranking), *find_unseen(name, shares, top, max_rank)]
-    findings += [found for name, fit in zip(sources, memorised, strict=True) for found in find_memorised(name, fit)]
+    for j, (name, fit) in enumerate(zip(sources, memorised, strict=True)):
+        gain = float((answer[f"worth_{j}"] - answer["worth_log"]).sum())
+        findings += find_memorised(name, fit, float(answer[f"few_{j}"].sum()) / gain if gain else 0.0)
+    # The findings about the log were warnings when it was harvested.
+    warn(str(finding) for finding in serious(findings))
     credits_ = _click_credits(harvest, answer, propensity, len(evaluated))
     never_shown = [None if shares is None else shares.never for shares in unseen]
     evaluation = _make_evaluation(
-        fitted, credits_, unit_credits, chosen_metric, clicks, level, covered, never_shown, findings
+        fitted,
+        credits_,
+        unit_credits,
+        chosen_metric,
+        clicks,
+        level,
+        covered,
+        never_shown,
+        [*harvest.findings, *findings],
     )
     return replace(evaluation, part=log.part)
 
@@ -316,8 +336,9 @@ class Evaluation:
             f"{self.metric} from {self.clicks:,} clicks in {self.page_views:,} page views{part}. Propensities by "
             f"{self.estimator}; the intervals include their uncertainty."
         )
-        if self.part != "test" and any(result.never_shown is not None for result in self.rankings):
-            head += " All this holds only for rankings that did not learn from these clicks."
+        if any(result.never_shown is not None for result in self.rankings):
+            head += " All this holds only for rankings that did not learn from these clicks"
+            head += ": only from other parts of the same split." if self.part else "."
         lines = [line for text in (*self.verdicts, head) for line in wrap(printable(text))]
         notes = [line for note in self.notes for line in wrap(f"! {printable(note)}")]
         return "\n".join([*lines, "", self._table(), *notes])
@@ -356,7 +377,9 @@ class Evaluation:
         save(self.plot(), path)
 
     def __str__(self) -> str:
-        return self.to_text()
+        """Return the text with the findings of severity "warning" and above, which the command prints apart."""
+        found = [line for finding in serious(self.findings) for line in wrap_printable(str(finding), "! ", "  ")]
+        return "\n".join([self.to_text(), *found])
 
     __repr__ = __str__
 
@@ -673,6 +696,13 @@ def _ranks_before_one_without_clicks(harvest: Harvest, fitted: Estimator[Any]) -
     return int(unknown[0]) if len(unknown) and not harvest.clicks[unknown[0]] else len(fitted.propensity_)
 
 
+def _without_deeper_ranks(finding: Finding) -> Finding:
+    """Return a finding that does not advise to read the log to ranks that have no click."""
+    if finding.code != "documents-shown-deeper":
+        return finding
+    return replace(finding, remedy="The ranks below have no click to count: use more data.", arguments={})
+
+
 def _propensity_where_shown(harvest: Harvest, fitted: Estimator[Any]) -> list[float]:
     """Return p_k / p_1, 0 at ranks without impressions; reject a rank with impressions but without a number."""
     shown = harvest.impressions > 0
@@ -796,7 +826,7 @@ def find_unseen(name: str, shares: UnseenShares | None, top: int, max_rank: int)
             f"{max_rank}, where clicks are not counted",
             evidence={"ranking": name, "share": shares.deeper, "top": top, "max_rank": max_rank},
             remedy="Read the log to a lower rank.",
-            arguments={"max_rank": str(shares.lowest)},
+            arguments={"max_rank": shares.lowest},
         )
     if shares.never:
         yield Finding(
@@ -828,73 +858,101 @@ def _memorised(
 
 @dataclass(frozen=True)
 class ClickFit:
-    """How much of the clicks a ranking explains, and how much relevance could explain.
+    """Whether neighbours in a ranking have more similar clicks than relevance can explain.
 
-    Within a query, Y = C / E (clicks by exposure) varies between documents because their relevance r does, and by
-    chance. The clicks of different page views are independent given r, so (C² − C) / (E² − Σ N_k p_k²) has the
-    expectation r², which separates relevance from chance. A ranking that was made without these clicks explains at most
-    what relevance does. One that was made from them explains a part of the chance as well.
+    Within a query, Y = C / E (clicks by exposure) differs between documents because their relevance r does, and by
+    chance. The clicks of different page views are independent given r, so S = (C² − C) / (E² − Σ N_k p_k²) has the
+    expectation r². If a ranking was made without these clicks, its neighbours d and e satisfy the inequality below,
+    because a mean of squares is at least the square of the mean:
+
+        E[S_d + S_e] ≥ E[2 Y_d Y_e] + (E[Y_d − Y_e])²,
+
+    even if it sorts by r itself. A ranking that sorts by the clicks puts documents side by side whose Y are similar by
+    chance, and so reverses the inequality.
 
     Attributes:
-        explained (float): what the ranks explain of the variation of Y within queries, weighted by exposure.
-        relevance (float): what relevance explains of it, as estimated.
-        p_value (float): the probability of a larger difference, by the jackknife, if relevance explains as much.
+        similarity (float): the right side divided by the left; above 1, neighbours are too similar.
+        p_value (float): the probability of a larger value if the true one is 1, by a one-sided jackknife t-test.
     """
 
-    explained: float
-    relevance: float
+    similarity: float
     p_value: float
 
     @classmethod
     def of(cls, pairs: Answer, rank: IntArray) -> ClickFit | None:
-        """Compare them by the (query, document) pairs of `reranked_pairs`; None if there is too little data."""
-        exposure, clicks = pairs["exposure"], pairs["clicks"]
-        pairs_of_views = exposure**2 - pairs["squares"]
-        used = pairs_of_views > 0
-        bucket = np.unique(pairs["bucket"][used], return_inverse=True)[1]
+        """Compare neighbours by the (query, document) pairs of `reranked_pairs`; None if there is too little data."""
+        pairs_of_views = pairs["exposure"] ** 2 - pairs["squares"]
+        used = np.flatnonzero(pairs_of_views > 0)
+        used = used[np.lexsort((rank[used], pairs["query"][used]))]
+        upper = np.flatnonzero((np.diff(pairs["query"][used]) == 0) & (np.diff(rank[used]) == 1))
+        bucket = np.unique(pairs["bucket"][used][upper], return_inverse=True)[1]
         buckets = int(bucket.max(initial=-1)) + 1
         if buckets < MIN_BUCKETS:
             return None
-        exposure, clicks, pairs_of_views = exposure[used], clicks[used], pairs_of_views[used]
+        clicks, exposure = pairs["clicks"][used], pairs["exposure"][used]
+        rate, square = clicks / exposure, (clicks**2 - clicks) / pairs_of_views[used]
+        # Means are by rank, by the clicks of the query (documents of a query with more clicks differ more), and by how
+        # well the two were placed (raw clicks put documents side by side that are similar only after that).
         query = np.unique(pairs["query"][used], return_inverse=True)[1]
-        of_query = sum_by_index(query, exposure, int(query.max()) + 1)[query]
-
-        def centred(values: FloatArray) -> FloatArray:
-            return values - sum_by_index(query, exposure * values, int(query.max()) + 1)[query] / of_query
-
-        rate = clicks / exposure
-        chance = rate**2 - (clicks**2 - clicks) / pairs_of_views
-        variation = exposure * centred(rate) ** 2
-        relevance = sum_by_index(bucket, variation - exposure * (1 - exposure / of_query) * chance, buckets)
-        # Indicators of the first ranks, so that clicks may fall with the rank in any way.
-        first = [centred((rank[used] == k).astype(float)) for k in range(1, _MEMORISED_RANKS + 1)]
-        slopes = np.stack([sum_by_index(bucket, exposure * x * rate, buckets) for x in first], axis=-1)
-        products = np.array([[sum_by_index(bucket, exposure * x * z, buckets) for z in first] for x in first])
+        of_query = sum_by_index(query, clicks, int(query.max()) + 1)[query]
+        quarter = np.searchsorted(np.quantile(of_query, _QUARTERS), of_query)[upper]
+        place = np.log(exposure / pairs["impressions"][used])
+        # Rounded, so that equal numbers are in one group.
+        better = (place[upper] - place[upper + 1]).round(9)
+        ranks, quarters, fifths = _MEMORISED_RANKS, len(_QUARTERS) + 1, len(_FIFTHS) + 1
+        groups = ranks * quarters * fifths
+        # With few documents of two clicks or more, so many groups would take chance for a pattern.
+        several = np.count_nonzero(square) >= groups
+        fifth = np.searchsorted(np.quantile(better, _FIFTHS), better) * several
+        group = ((np.minimum(rank[used][upper], ranks) - 1) * quarters + quarter) * fifths + fifth
         weights = np.vstack([np.ones(buckets), deletion_weights(buckets)])
-        a, b = weights @ slopes, np.einsum("wb,ijb->wij", weights, products)
-        explained = np.einsum("wi,wij,wj->w", a, np.linalg.pinv(b, hermitian=True), a)
-        total = weights @ relevance
-        excess = explained - total
-        error = np.sqrt((buckets - 1) / buckets * ((excess[1:] - excess[1:].mean()) ** 2).sum())
-        if not error > 0:
+        weight = 1 / (1 / exposure[upper] + 1 / exposure[upper + 1])
+
+        def total(values: FloatArray) -> FloatArray:
+            """Return the weighted sums by group, for all buckets and without each."""
+            sums = sum_by_index(bucket * groups + group, weight * values, buckets * groups)
+            return np.asarray(weights @ sums.reshape(buckets, groups))
+
+        squares = total(square[upper] + square[upper + 1]).sum(axis=1)
+        products = total(2 * rate[upper] * rate[upper + 1]).sum(axis=1)
+        difference, size = total(rate[upper] - rate[upper + 1]), total(np.ones(len(upper)))
+        means = np.divide(difference**2, size, out=np.zeros_like(size), where=size > _ROUNDING).sum(axis=1)
+        # The logarithm keeps a log with few squares, whose sum is uncertain, from a false alarm.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_ratio = np.log((products + means) / squares)
+        changes = log_ratio[1:] - log_ratio[0]
+        error = np.sqrt((buckets - 1) / buckets * (changes**2).sum())
+        if not np.isfinite(log_ratio).all() or not error > 0:
             return None
-        t = float(excess[0] / error)
-        half = f_tail(1, buckets - 1, t**2) / 2
-        return cls(float(explained[0]), float(total[0]), half if t > 0 else 1 - half)
+        # Less the bias that the jackknife shows.
+        t = float((log_ratio[0] - (buckets - 1) * changes.mean()) / error)
+        half = f_tail(1, float(satterthwaite(changes[:, None])[0]), t**2) / 2
+        return cls(float(np.exp(log_ratio[0])), half if t > 0 else 1 - half)
 
 
-def find_memorised(name: str, fit: ClickFit | None) -> Iterable[Finding]:
-    """Find a ranking that follows the clicks more closely than relevance can explain."""
+def find_memorised(name: str, fit: ClickFit | None, few_share: float) -> Iterable[Finding]:
+    """Find a ranking that follows the clicks more closely than relevance can explain.
+
+    Arguments:
+        name: the name of the ranking.
+        fit: how closely it follows the clicks, if that was tested.
+        few_share: the share of its gain over the log that comes from documents with few impressions.
+    """
     if fit is None or fit.p_value >= _MEMORISED_LEVEL:
         return []
-    share = f"{fit.explained / fit.relevance:.1f} times what" if fit.relevance > 0 else "more than"
+    few = ""
+    if few_share > _LEAST_FEW_SHARE:
+        few = (
+            f". {min(few_share, 1):.0%} of its gain comes from documents with fewer than {FEW_IMPRESSIONS} impressions"
+        )
     return [
         Finding(
             "memorised-clicks",
             "warning",
-            f"The ranking {name!r} seems to be made from the clicks that evaluate it, so its value is too high: its "
-            f"order explains {share} relevance can explain of the clicks of single documents",
-            evidence={"ranking": name, "explained": fit.explained, "relevance": fit.relevance, "p": fit.p_value},
+            f"The ranking {name!r} seems to be made from the clicks that evaluate it, so its value is too high: "
+            "documents next to each other in it have more similar clicks than relevance can explain "
+            f"({format_p_value(fit.p_value, _MEMORISED_LEVEL)}){few}",
+            evidence={"ranking": name, **asdict(fit), "few_share": few_share},
             remedy="Learn from one part of the log (part='train') and evaluate on the other (part='test'). If the "
             "ranking knows single queries, divide the log by user, page view or day (split).",
         )

@@ -6,11 +6,11 @@ noisy click rate at rank 1. An empirical-Bayes prior reduces the noise (`shrunk_
 
     C ~ Binomial(N, p r),    p r ~ Beta(1/κ, (1 − a) / (κ a)),    a = p μ v_q
 
-μ is a Poisson regression of clicks on the mean propensity, because rankers show relevant documents higher, and on
-features that the user names. v_q is how much more the query is clicked than μ says, shrunk towards 1 by its
-credibility. κ is the squared coefficient of variation of documents. All of it is estimated from the log, by moments.
-The interval is the Jeffreys interval of C of N, divided by p: it uses no prior. A shrunk rate outside it moves to its
-nearest end.
+μ is a Poisson regression of clicks on the mean propensity, because rankers show relevant documents higher (a slope
+below 0 is set to 0), and on features that the user names. v_q is how much more the query is clicked than μ says, shrunk
+towards 1 by its credibility. κ is the squared coefficient of variation of documents. All of it is estimated from the
+log, by moments. The interval is the Jeffreys interval of C of N, divided by p: it uses no prior. A shrunk rate outside
+it moves to its nearest end.
 
 References: Efron and Morris: Limiting the Risk of Bayes and Empirical Bayes Estimators, part II. JASA 1972. Bühlmann
 and Straub: Glaubwürdigkeit für Schadensätze. 1970. Brown, Cai and DasGupta: Interval Estimation for a Binomial
@@ -324,7 +324,10 @@ def shrunk_rates(pairs: _Pairs, level: float) -> tuple[FloatArray, FloatArray, F
     seen = np.flatnonzero(e > 0)
     n, c, e, query, x = n[seen], c[seen], e[seen], pairs.query[seen], pairs.features[seen]
     p = e / n
-    mean = _expected_rates(c, e, np.column_stack([np.log(p), x]))
+    mean, by_rank = _expected_rates(c, e, np.column_stack([np.log(p), x]))
+    if by_rank < 0:
+        # Rankers do not show relevant documents lower. Ranks that say so come from a curve that is too steep.
+        mean, _ = _expected_rates(c, e, np.column_stack([np.zeros(len(p)), x]))
     queries, variation = _query_effects(query, n, c, e, mean)
     prior = np.clip(p * mean * queries[query], 1e-12, _LARGEST_PRIOR)
     # The posterior of p r is Beta(1/κ + C, (1 − a)/(κ a) + N − C).
@@ -341,8 +344,11 @@ def shrunk_rates(pairs: _Pairs, level: float) -> tuple[FloatArray, FloatArray, F
     return every[0], every[1], every[2]
 
 
-def _expected_rates(c: FloatArray, e: FloatArray, x: FloatArray) -> FloatArray:
-    """Return e^{x b}, the click rates by Poisson regression of clicks with exposure, by Newton's method."""
+def _expected_rates(c: FloatArray, e: FloatArray, x: FloatArray) -> tuple[FloatArray, float]:
+    """Return e^{x b}, the click rates by Poisson regression of clicks with exposure, and the first slope.
+
+    Newton's method finds b.
+    """
     x = np.column_stack([np.ones(len(c)), x])
     penalty = _RIDGE * np.r_[0.0, np.ones(x.shape[1] - 1)]
     start = float(np.log(c.sum() / e.sum()))
@@ -355,7 +361,7 @@ def _expected_rates(c: FloatArray, e: FloatArray, x: FloatArray) -> FloatArray:
         b = b + np.clip(step, -1.0, 1.0)
         if np.abs(step).max() < _TOLERANCE:
             break
-    return np.asarray(np.exp(np.clip(x @ b, *bounds)))
+    return np.asarray(np.exp(np.clip(x @ b, *bounds))), float(b[1])
 
 
 def _query_effects(

@@ -5,7 +5,8 @@
 1. Learn three rankers: naively, by IPS and by the Poisson likelihood. Blend them (`cautious_factors`).
 2. Fit one model, the student, to the scores of the blend on all candidates, by least squares. It is one model to serve,
    and a student of few trees smooths what the three rankers memorised.
-3. Choose the size of the trees, and the trees of the student, by the self-normalised IPS DCG on held-out queries.
+3. Choose the size of the trees, and the trees of the student, by the self-normalised IPS DCG on held-out queries: the
+   smallest within one standard error of the best.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from posbias._optional import optional
 from posbias._text import Column, listed, table
 from posbias._validate import boolean, integer, names, number, one_of
 from posbias.errors import PosbiasError
-from posbias.learning.learners import as_table, cautious_factors, column_names, column_of, learner_form
+from posbias.learning.learners import as_table, cautious_factors, column_names, column_of, held_out_dcg, learner_form
 from posbias.learning.objectives import as_numbers, dcg_of_groups, group_numbers, non_negative_numbers
-from posbias.learning.weights import Weights
+from posbias.learning.weights import Weights, ips_weights
+from posbias.logs.click_log import ClickLog
 
 RULES = ("naive", "softmax", "poisson")
 _COUNTS = ("impressions", "clicks", "exposure", "weight")
@@ -42,6 +44,10 @@ class TreeSize(NamedTuple):
 
 # From the smallest to the largest.
 SIZES = tuple(TreeSize(leaves, rows, trees) for leaves, rows in ((4, 100), (6, 60), (15, 20)) for trees in (60, 150))
+# The size of trees is chosen by the queries of about so many rows; more would hardly change the choice.
+_ROWS_TO_CHOOSE_BY = 50_000
+# A tree may use all of so few features.
+_FEW_FEATURES = 25
 # A student has so many times the trees of one of the three rankers.
 _STUDENTS = (1, 4)
 
@@ -50,6 +56,8 @@ def fit_ranker(
     weights: Any,
     features: str | Sequence[str],
     *,
+    curve: Any = None,
+    candidates: Any = None,
     learner: str = "lightgbm",
     parameters: Mapping[str, Any] | None = None,
     effective_clicks: float | None = None,
@@ -62,14 +70,17 @@ def fit_ranker(
     """Fit one LightGBM or XGBoost model that ranks by corrected clicks.
 
     Arguments:
-        weights (Weights, Arrow table, frame or mapping): the table of `posbias.ips_weights`, with columns of features
-            (`keep`). Give it all candidates (`candidates`) if they are known.
+        weights (Weights, Arrow table, frame, mapping or ClickLog): the table of `posbias.ips_weights`, with columns of
+            features (`keep`) and all candidates (`candidates`) if they are known. Or a log, with its `curve`.
         features (str or list of str): the columns to rank by.
+        curve (Curve, estimator, Harvest, path or propensities, default None): the curve, if `weights` is a log.
+        candidates (table or path, default None): all documents that could have been shown, if `weights` is a log; see
+            `ips_weights`.
         learner ("lightgbm" or "xgboost", default "lightgbm"): the library that learns.
         parameters (dict, default none): parameters of that library, such as the learning rate and threads.
         effective_clicks (float, default None): the effective sample size of the clicks. By default the table says it;
             give the sum over days if you added tables.
-        query (str, default "query_id"): the column of the query.
+        query (str, default "query_id"): the column of the query in the table; a log knows its own.
         folds (int, default 3): the number of parts into which queries are split to choose the size of trees.
         sizes (list of TreeSize, default 6 sizes): what to choose from, small to large: leaves,
             rows of a leaf and trees.
@@ -98,8 +109,14 @@ def fit_ranker(
     if not named:
         raise PosbiasError("There is no feature to rank by. Name the columns of features (features).")
     chosen_sizes = _check_sizes(sizes)
-    clicks = _effective_clicks(weights, effective_clicks)
+    if isinstance(weights, ClickLog):
+        weights, query = _weigh(weights, curve, candidates, named)
+    elif curve is not None or candidates is not None:
+        raise PosbiasError(
+            "A table of weights has its curve and candidates already. Give curve and candidates for a log only."
+        )
     source = as_table(weights)
+    clicks = _effective_clicks(weights, effective_clicks)
     counts = {name: non_negative_numbers(name, column_of(source, name)) for name in _COUNTS}
     group = group_numbers(f"column {query!r}", column_of(source, query))
     lesson = _Lesson({"query_id": group, **counts}, _features(source, named), clicks)
@@ -107,12 +124,13 @@ def fit_ranker(
     if int(group.max(initial=-1)) + 1 < folds:
         raise PosbiasError(f"There are fewer queries than folds ({folds}). Give more queries, or fewer folds.")
     fit = _LEARNERS[learner]({**dict(parameters or {})}, seed)
-    fold = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group] % folds
-    held_out = _HeldOut(lesson, fold, fit, explain=explain)
+    order = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group]
+    some = _rows_to_choose_by(order, folds)
+    held_out = _HeldOut(lesson.take(some), order[some] % folds, fit, explain=explain)
     for alike in _by_leaves(chosen_sizes):
         held_out.learn(alike)
     choices = held_out.values()
-    size, trees = max(choices, key=lambda choice: choices[choice])
+    size, trees = held_out.smallest_good()
     rules = _fit_rules(lesson, [lesson.x], fit, [size])
     scores = [rules[rule][size][0] for rule in RULES]
     factors = _factors(scores, lesson)
@@ -183,6 +201,109 @@ class Ranker:
         return self.to_text()
 
 
+class FormRanker:
+    """A ranker of one form, for the searches of scikit-learn, such as `GridSearchCV`.
+
+    It takes the table of `posbias.ips_weights` as X, without y. Split it by query: `groups=table["query_id"]` with
+    `GroupKFold`. Its score is the self-normalised IPS DCG of the documents shown (`held_out_dcg`).
+
+    Arguments:
+        form (str): the name of a form, see `learner_form`.
+        features (str or list of str): the columns to rank by.
+        trees (int, default 100): the number of trees.
+        query (str, default "query_id"): the column of the query.
+        doc (str, default "doc_id"): the column of the document.
+        parameters: parameters of the learner, such as `num_leaves`. A search can vary each of them.
+
+    Attributes:
+        model_ (lightgbm.Booster, xgboost.Booster or HistGradientBoostingRegressor): the model that `fit` made.
+
+    Example:
+        >>> import posbias
+        >>> from sklearn.model_selection import GridSearchCV, GroupKFold
+        >>> log = posbias.ClickLog(posbias.simulate(posbias.World(queries=60, max_rank=5)))
+        >>> table = posbias.ips_weights(log, posbias.harvest(log), keep=["rank_a", "rank_b"]).to_pandas()
+        >>> ranker = FormRanker("lightgbm-softmax", ["rank_a", "rank_b"], trees=10, num_threads=1, verbosity=-1)
+        >>> search = GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=GroupKFold(3))
+        >>> sorted(search.fit(table, groups=table["query_id"]).best_params_)
+        ['num_leaves']
+    """
+
+    model_: Any
+
+    def __init__(
+        self,
+        form: str,
+        features: str | Sequence[str],
+        *,
+        trees: int = 100,
+        query: str = "query_id",
+        doc: str = "doc_id",
+        **parameters: Any,
+    ) -> None:
+        self.form, self.features, self.trees, self.query, self.doc = form, features, trees, query, doc
+        self.parameters = parameters
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments, as scikit-learn copies them."""
+        own = {name: getattr(self, name) for name in ("form", "features", "trees", "query", "doc")}
+        return own | self.parameters
+
+    def set_params(self, **values: Any) -> FormRanker:
+        """Change arguments; what is not an argument of this class is a parameter of the learner."""
+        for name, value in values.items():
+            if name in ("form", "features", "trees", "query", "doc"):
+                setattr(self, name, value)
+            else:
+                self.parameters = self.parameters | {name: value}
+        return self
+
+    def fit(self, X: Any, y: None = None) -> FormRanker:
+        """Learn from a table of weights."""
+        form = learner_form(self.form, X, query=self.query, doc=self.doc)
+        x = _features(as_table(X), names("features", self.features))[form.rows]
+        parameters, trees = form.with_parameters(**self.parameters), integer("trees", self.trees, 1)
+        library = self.form.partition("-")[0]
+        if library == "sklearn":
+            ensemble = optional("sklearn.ensemble", "This learner needs")
+            learner = ensemble.HistGradientBoostingRegressor(max_iter=trees, **parameters)
+            self.model_ = learner.fit(x, **form.data)
+        elif library == "lightgbm":
+            lightgbm = optional("lightgbm", "This learner needs")
+            self.model_ = lightgbm.train(parameters, lightgbm.Dataset(x, **form.data), trees)
+        else:
+            xgboost = optional("xgboost", "This learner needs")
+            self.model_ = xgboost.train(parameters, xgboost.DMatrix(x, **form.data), trees, obj=form.objective)
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return scores of a table with the columns of features, the highest first."""
+        if not hasattr(self, "model_"):
+            raise PosbiasError("This ranker has learned nothing yet. Call `fit` first.")
+        x = _features(as_table(X), names("features", self.features))
+        library = self.form.partition("-")[0]
+        if library == "xgboost":
+            xgboost = optional("xgboost", "This learner needs")
+            return np.asarray(self.model_.predict(xgboost.DMatrix(x), output_margin=True), dtype=np.float64)
+        own = {"raw_score": True} if library == "lightgbm" else {}
+        return np.asarray(self.model_.predict(x, **own), dtype=np.float64)
+
+    def score(self, X: Any, y: None = None) -> float:
+        """Return the self-normalised IPS DCG of a table of weights, of the documents shown."""
+        source = as_table(X)
+        shown = non_negative_numbers("impressions", column_of(source, "impressions")) > 0
+        weight = non_negative_numbers("weight", column_of(source, "weight"))
+        query = group_numbers(f"column {self.query!r}", column_of(source, self.query))
+        return held_out_dcg(self.predict(X)[shown], weight[shown], query[shown])
+
+    def __repr__(self) -> str:
+        return f"FormRanker({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def __sklearn_tags__(self) -> Any:
+        utils = optional("sklearn.utils", "A search needs")
+        return utils.Tags(estimator_type=None, target_tags=utils.TargetTags(required=False))
+
+
 class StepGain(NamedTuple):
     """A step on held-out queries: its IPS DCG, the gain over the naive ranker, and its standard error."""
 
@@ -190,6 +311,30 @@ class StepGain(NamedTuple):
     value: float
     gain: float
     error: float
+
+
+def _weigh(log: ClickLog, curve: Any, candidates: Any, features: Sequence[str]) -> tuple[Any, str]:
+    """Return the table of weights of a log, in a fixed order, and the name of its column of the query."""
+    if curve is None:
+        raise PosbiasError(
+            "A log needs a curve: fit_ranker(log, features, curve=posbias.CrossFit().fit(posbias.harvest(log)))."
+        )
+    made = ips_weights(log, curve, candidates=candidates, keep=features)
+    query, doc = made.columns[:2]
+    # Trees depend on the order of rows in the last digits.
+    return made.table.sort_by([(query, "ascending"), (doc, "ascending")]), query
+
+
+def _rows_to_choose_by(order: IntArray, folds: int) -> IntArray:
+    """Return the rows of the first queries in a random order: all, or enough to choose the size of trees by.
+
+    Arguments:
+        order: the place of the row's query.
+        folds: at least so many queries are needed.
+    """
+    rows = np.cumsum(np.bincount(order))
+    queries = max(folds, int(np.searchsorted(rows, _ROWS_TO_CHOOSE_BY, side="right")))
+    return np.flatnonzero(order < queries)
 
 
 def _check_sizes(sizes: Sequence[tuple[int, int, int]]) -> list[TreeSize]:
@@ -331,6 +476,28 @@ class _HeldOut:
         total = self._weight.sum()
         return {key[1:]: float(self._dcg(key).sum() / total) for key in self._scores if key[0] == "student"}
 
+    def smallest_good(self) -> tuple[TreeSize, int]:
+        """Return the smallest trees and student within one standard error of the best.
+
+        The best of many is partly the luckiest, and small trees are safer.
+        """
+        values = self.values()
+        best = max(values, key=lambda choice: values[choice])
+        for choice in sorted(values, key=lambda choice: (choice[0][:2], choice[1], choice[0].trees)):
+            gain, error = self._gain(("student", *choice), ("student", *best))
+            if gain >= -error:
+                return choice
+        return best
+
+    def _gain(self, key: _Key, base: _Key) -> tuple[float, float]:
+        """Return the gain in IPS DCG over another step, and its standard error over queries."""
+        total = self._weight.sum()
+        weights = np.add.reduceat(self._weight, np.cumsum(self._sizes) - self._sizes)
+        difference = self._dcg(key) - self._dcg(base)
+        gain = float(difference.sum() / total)
+        # The standard error of a ratio of sums over queries, to first order.
+        return gain, float(np.sqrt(((difference - gain * weights) ** 2).sum()) / total)
+
     def _store(self, key: _Key, rows: IntArray, scores: FloatArray) -> None:
         self._scores.setdefault(key, np.zeros(len(self._fold)))[rows] = scores
 
@@ -349,15 +516,9 @@ class _HeldOut:
             "cautious blend": ("blend", size, 0),
             "student: the ranker": ("student", size, trees),
         }
-        total = self._weight.sum()
-        weights = np.add.reduceat(self._weight, np.cumsum(self._sizes) - self._sizes)
-        steps = []
+        total, steps = self._weight.sum(), []
         for title, key in titles.items():
-            value, difference = self._dcg(key), self._dcg(key) - self._dcg(base)
-            gain = float(difference.sum() / total)
-            # The standard error of a ratio of sums over queries, to first order.
-            error = float(np.sqrt(((difference - gain * weights) ** 2).sum()) / total)
-            steps.append(StepGain(title, float(value.sum() / total), gain, error))
+            steps.append(StepGain(title, float(self._dcg(key).sum() / total), *self._gain(key, base)))
         return tuple(steps)
 
 
@@ -384,14 +545,26 @@ class _Learner(ABC):
         """Return the raw scores by the first trees of a model."""
 
 
+def _share_of_features(features: int) -> float:
+    """Return the share of features that a tree may use, and a split of those: half, but at least 25.
+
+    Trees that see other features make other errors, which the sum of many trees evens out.
+    """
+    return min(1.0, max(0.5, _FEW_FEATURES / features))
+
+
 class _LightGBM(_Learner):
-    def _settings(self, size: TreeSize) -> dict[str, Any]:
+    def _settings(self, size: TreeSize, features: int) -> dict[str, Any]:
         return {
             "learning_rate": 0.1,
             "lambda_l2": 1.0,
             "max_bin": 63,
+            "feature_fraction": _share_of_features(features),
+            "feature_fraction_bynode": _share_of_features(features),
             "verbosity": -1,
+            # LightGBM asks for one of the two with `deterministic`; by columns is faster for few rows.
             "deterministic": True,
+            "force_col_wise": not self.parameters.get("force_row_wise"),
             "seed": self.seed,
             **self.parameters,
             "num_leaves": size.leaves,
@@ -406,11 +579,11 @@ class _LightGBM(_Learner):
         lightgbm = optional("lightgbm", "This learner needs")
         form = learner_form(f"lightgbm-{rule}", lesson.counts)
         data = lightgbm.Dataset(lesson.x[form.rows], **form.data)
-        return lightgbm.train(form.with_parameters(**self._settings(size)), data, size.trees)
+        return lightgbm.train(form.with_parameters(**self._settings(size, lesson.x.shape[1])), data, size.trees)
 
     def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
         lightgbm = optional("lightgbm", "This learner needs")
-        settings = {**self._settings(size), "objective": "l2"}
+        settings = {**self._settings(size, x.shape[1]), "objective": "l2"}
         return lightgbm.train(settings, lightgbm.Dataset(x, label=scores), size.trees)
 
     def scores(self, model: Any, x: FloatArray, trees: int) -> FloatArray:
@@ -418,11 +591,13 @@ class _LightGBM(_Learner):
 
 
 class _XGBoost(_Learner):
-    def _settings(self, size: TreeSize) -> dict[str, Any]:
+    def _settings(self, size: TreeSize, features: int) -> dict[str, Any]:
         return {
             "eta": 0.1,
             "lambda": 1.0,
             "max_bin": 63,
+            "colsample_bytree": _share_of_features(features),
+            "colsample_bynode": _share_of_features(features),
             "tree_method": "hist",
             "seed": self.seed,
             **self.parameters,
@@ -436,12 +611,14 @@ class _XGBoost(_Learner):
         form = learner_form(f"xgboost-{rule}", lesson.counts)
         data = xgboost.DMatrix(lesson.x[form.rows], **form.data)
         # A leaf is bounded by its Hessian: rows times their mean Hessian, about that of a row without other clicks.
-        settings = form.with_parameters(**self._settings(size), min_child_weight=size.rows * _mean_hessian(form))
+        settings = form.with_parameters(
+            **self._settings(size, lesson.x.shape[1]), min_child_weight=size.rows * _mean_hessian(form)
+        )
         return xgboost.train(settings, data, size.trees, obj=form.objective)
 
     def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
         xgboost = optional("xgboost", "This learner needs")
-        settings = {**self._settings(size), "objective": "reg:squarederror", "min_child_weight": size.rows}
+        settings = {**self._settings(size, x.shape[1]), "objective": "reg:squarederror", "min_child_weight": size.rows}
         return xgboost.train(settings, xgboost.DMatrix(x, label=scores), size.trees)
 
     def scores(self, model: Any, x: FloatArray, trees: int) -> FloatArray:

@@ -16,9 +16,9 @@ from posbias._charts import Chart, Series, known, number_axis, rank_axis, short_
 from posbias._text import label, printable
 from posbias.curves.curve import Curve, Position, curve_chart, largest_segments
 from posbias.estimators.base import connected_ranks
+from posbias.estimators.one_curve import MAX_FACTOR, unnoticed_factors
 from posbias.judging.compare import Comparison, comparison_chart, format_change, p_value_cell
 from posbias.judging.history import History
-from posbias.judging.one_curve import MAX_FACTOR, unnoticed_factors
 from posbias.plots.curves import curves_chart, day_number, history_chart, some_ranks
 from posbias.plots.evidence import click_rates_chart, graph_chart, information, pair_ratios_chart, sets_chart
 from posbias.reporting.drawing import Mark, draw_svg

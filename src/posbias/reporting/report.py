@@ -32,11 +32,9 @@ from posbias.judging.diagnostics import (
     PageClicks,
     PairRatio,
     count_page_clicks,
-    count_ranker_pairs,
     measure_pair_ratios,
 )
 from posbias.judging.history import History
-from posbias.judging.one_curve import RankerPairs
 from posbias.logs.click_log import ClickLog, Weighting
 from posbias.logs.schema import ANY_RANKER
 from posbias.progress import Progress, silent
@@ -372,13 +370,11 @@ class _Evidence(NamedTuple):
     Attributes:
         fits: the other estimators by name, fitted.
         failed: the reasons why some have no curve.
-        ranker_pairs: the pairs of rankers, if the harvest has them.
         pair_clicks: the clicks in the intervention sets.
     """
 
     fits: dict[str, Estimator[Any]]
     failed: dict[str, str]
-    ranker_pairs: RankerPairs | None
     pair_clicks: FloatArray
 
 
@@ -394,7 +390,7 @@ def _measure_evidence(harvest: Harvest, chosen: str, level: float) -> _Evidence:
             fits[name] = fit_harvest(whole, name, level)
         except EstimateError as error:
             failed[name] = str(error)
-    return _Evidence(fits, failed, count_ranker_pairs(harvest), harvest.pair_clicks())
+    return _Evidence(fits, failed, harvest.pair_clicks())
 
 
 def _part(
@@ -406,10 +402,11 @@ def _part(
         harvest,
         page_clicks=page_clicks,
         curves=_jackknives([fitted, *evidence.fits.values()]),
-        ranker_pairs=evidence.ranker_pairs,
         segments=segments if isinstance(segments, SegmentComparison) else None,
     )
     curves = {other: fit.curve() for other, fit in evidence.fits.items()}
+    # The diagnosis says more about a problem than the harvest, which saw it in a sample.
+    diagnosed = {finding.code for finding in diagnosis.findings}
     return ReportPart(
         name=name,
         curve=curve,
@@ -418,7 +415,7 @@ def _part(
         findings=sort_by_severity(
             [
                 replace(f, example=None)
-                for f in (*diagnosis.findings, *(g for g in harvest.findings if g not in diagnosis.findings))
+                for f in (*diagnosis.findings, *(g for g in harvest.findings if g.code not in diagnosed))
             ]
         ),
         pair_clicks=evidence.pair_clicks,
@@ -679,6 +676,8 @@ def _trust_sentence(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Findi
         return f"Use this curve with care: there {'is 1 warning' if warnings == 1 else f'are {warnings} warnings'}."
     if _is_incomplete(curve):
         return "Some ranks have no estimate or no interval. No other problems found."
+    if diagnosis.reservations:
+        return f"No problems found in what could be tested. {'. '.join(diagnosis.reservations)}."
     return "No problems found."
 
 

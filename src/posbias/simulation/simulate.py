@@ -85,7 +85,8 @@ def write(
 
     The truth is written beside the log as `<stem>.truth.json`, and for "long" the rankings as
     `<stem>.rankings.<suffix>`. Existing files of these names are replaced only at the end, so a run that fails changes
-    nothing. A log without a truth beside it was not simulated, and `write` refuses to replace it.
+    nothing. Files without the truth of a simulated log beside them were not simulated, and `write` refuses to replace
+    them.
 
     Arguments:
         world (World): how users and rankers behave.
@@ -99,7 +100,7 @@ def write(
         A `SimulatedLog` with the paths of the files and their sizes.
 
     Raises:
-        PosbiasError: if an argument is not valid, or the log exists and was not simulated.
+        PosbiasError: if an argument is not valid, or one of the files exists and was not simulated.
 
     Example:
         >>> import json, tempfile
@@ -114,11 +115,7 @@ def write(
     stem, suffix = _split(log)
     truth = log.with_name(f"{stem}.truth.json")
     rankings = log.with_name(f"{stem}.rankings{suffix}") if layout == "long" else None
-    if log.is_file() and not truth.exists():
-        raise PosbiasError(
-            f"{os.fspath(log)!r} exists, and there is no {truth.name} beside it to show that it was simulated. Choose "
-            "another file name, or remove the file."
-        )
+    _refuse_to_replace(log, truth, rankings)
     # The log is put in place last: where it exists, the files that belong to it exist too.
     paths = [truth, *([rankings] if rankings else []), log]
     with atomic_write_all(paths) as written:
@@ -153,6 +150,28 @@ def write(
         record["checksum"] = checksum(record)
         drafts[truth].write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     return SimulatedLog(log, truth, rankings, rows, page_views)
+
+
+def _refuse_to_replace(log: Path, truth: Path, rankings: Path | None) -> None:
+    """Raise an error if a file would be replaced that `write` did not write."""
+    try:
+        record = json.loads(truth.read_text("utf-8")) if truth.is_file() else None
+    except (OSError, ValueError):
+        record = None
+    known = record if isinstance(record, dict) else {}
+    simulated = {"propensity", "page_views", "layout"} <= known.keys()
+    if truth.is_file() and not simulated:
+        raise PosbiasError(
+            f"{os.fspath(truth)!r} exists, and is not the truth of a simulated log. Choose another file name for the "
+            "log, or remove the file."
+        )
+    ranked = simulated and known["layout"] == "long"
+    for path, ours in ((log, simulated), (rankings, ranked)):
+        if path is not None and path.is_file() and not ours:
+            raise PosbiasError(
+                f"{os.fspath(path)!r} exists, and there is no {truth.name} beside it to show that it was simulated. "
+                "Choose another file name, or remove the file."
+            )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from posbias.sql.plan import BY_BOTH, QueryPlan, Step, bucket_columns, bucket_st
 PageKnowledge = Literal["whole", "known", "unknown"]
 # A frequent query has more than this share of the page views, and more than this many times those of the mean query.
 FREQUENT_SHARE, FREQUENT_TIMES = 0.01, 10.0
+# A document with fewer impressions has few: much of its clicks is chance.
+FEW_IMPRESSIONS = 10
 
 
 def shown_ranks(plan: QueryPlan, rankings: Sequence[EvaluatedRanking], propensity: Sequence[float]) -> str:
@@ -117,8 +119,9 @@ def credit_sums(plan: QueryPlan, rankings: int, gain: Callable[[str], str], *, p
     """Return the query of clicks and what they are worth, by bucket and rank.
 
     It reads `shown_ranks` and `reranked_documents`. The columns are `worth` (each click divided by its propensity),
-    `worth_log` (times the gain in the pages that were shown) and `worth_<j>` (times the gain in ranking j). Rank 0 has
-    the page views of a bucket.
+    `worth_log` (times the gain in the pages that were shown), `worth_<j>` (times the gain in ranking j) and `few_<j>`
+    (the difference of the two for documents with fewer than `FEW_IMPRESSIONS` impressions). Rank 0 has the page
+    views of a bucket.
 
     Arguments:
         plan (QueryPlan): what is asked of the log.
@@ -239,9 +242,9 @@ def _gains(rankings: int, gain: Callable[[str], str]) -> list[Step]:
 def reranked_pairs(plan: QueryPlan, rankings: Sequence[int], every: int) -> str:
     """Return the query of (query, document) pairs with their clicks and ranks, of one query in `every`.
 
-    It reads `reranked_documents`. The columns are `bucket`, `query`, `clicks` C, `exposure` Σ N_k p_k, `squares`
-    Σ N_k p_k², and `rank_<j>` for each of the rankings, given by their numbers. Pairs with a single impression are left
-    out: they tell nothing about chance.
+    It reads `reranked_documents`. The columns are `bucket`, `query`, `impressions` N, `clicks` C, `exposure` Σ N_k p_k,
+    `squares` Σ N_k p_k², and `rank_<j>` for each of the rankings, given by their numbers. Pairs with a single
+    impression are left out: they tell nothing about chance.
     """
     d = plan.dialect
     sample = f"\nWHERE {d.hash('query')} >> 8 & {every - 1} = 0" if every > 1 else ""
@@ -261,7 +264,8 @@ def reranked_pairs(plan: QueryPlan, rankings: Sequence[int], every: int) -> str:
             Step(
                 "pairs",
                 "What the memorised clicks are looked for in.",
-                f"SELECT {bucket} AS bucket, {query} AS query, 1e0 * clicks AS clicks, exposure, squares, "
+                f"SELECT {bucket} AS bucket, {query} AS query, 1e0 * impressions AS impressions, "
+                "1e0 * clicks AS clicks, exposure, squares, "
                 + comma([f"rank_{j}" for j in rankings])
                 + "\nFROM documents\nWHERE impressions > 1",
             ),
@@ -518,12 +522,16 @@ def _credits(plan: QueryPlan, rankings: int, *, by_page: bool) -> list[Step]:
     is_frequent = f"views > (SELECT {limit} FROM page_views)"
     # ρ, the propensity of a document, is its exposure for each page view. Each rank at which it was shown has a part
     # in it, and gets that part of the clicks.
-    part = "clicks * part"
+    part, few = "clicks * part", f"impressions < {FEW_IMPRESSIONS}"
     sums = {
         "clicks": part,
         "worth": f"{part} / rho",
         "worth_log": f"{part} / rho * gain_log",
         **{f"worth_{j}": f"{part} / rho * gain_{j}" for j in range(rankings)},
+        **{
+            f"few_{j}": f"CASE WHEN {few} THEN {part} / rho * (gain_{j} - gain_log) ELSE 0e0 END"
+            for j in range(rankings)
+        },
         **{f"scored_{j}": f"CASE WHEN score_{j} IS NOT NULL THEN {part} ELSE 0e0 END" for j in range(rankings)},
     }
     none = comma([f"0e0 AS {name}" for name in sums])

@@ -1,8 +1,9 @@
 """The harvest as one query to print and run in a warehouse, whose exported answer posbias reads back.
 
-Each step is read once, so the warehouse scans the log once. The answer describes itself: one row holds, as JSON in
-`about`, what was asked, and each row holds the number of all rows in `answer_rows`. So a reader can tell what an export
-is and whether it is complete. `docs/warehouse.md` describes the columns; `harvesting/exports.py` reads them.
+Each step is read once, so the warehouse scans the log once; only the units of a replay are compared by joins. The
+answer describes itself: one row holds, as JSON in `about`, what was asked, and each row holds the number of all rows in
+`answer_rows`. So a reader can tell what an export is and whether it is complete. `docs/warehouse.md` describes the
+columns; `harvesting/exports.py` reads them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias.sql.dialects import Warehouse
-from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
+from posbias.sql.exposures import LOSSES, unit_loss_steps, unit_rows_step, unit_totals_step
+from posbias.sql.plan import QueryPlan, Step, bucket_steps, comma, render, shown_steps
 from posbias.sql.signatures import signature_steps
 
-FORMAT_VERSION = 2
-# The answer to a query without a unit is as before, so that an older posbias can read it.
-_VERSION_WITHOUT_UNITS = 1
+FORMAT_VERSION = 3
+# The answer to a query without a unit, or with strata by unit, is as before, so that an older posbias can read it.
+_VERSION_WITHOUT_UNITS, _VERSION_WITHOUT_LOSSES = 1, 2
+# What is lost without a bucket of units comes as a whole number of millionths: each warehouse writes fractions its way.
+LOSS_SCALE = 10**6
 # The bucket of rows that are not counted in replay: beyond the top M, or without impressions.
 BEYOND, EMPTY = -1, -2
 # The bucket of rows that cannot be used, by the reason.
@@ -35,11 +39,13 @@ def export_query(plan: ExportPlan, dialect: Warehouse, table: str, about: Mappin
         about (mapping): what the answer says of itself, beside its version and table.
     """
     steps, columns = (_signatures if table == "signatures" else _exposures)(plan)
-    version = _VERSION_WITHOUT_UNITS if plan.schema.unit is None else FORMAT_VERSION
+    with_units = _VERSION_WITHOUT_LOSSES if table == "signatures" else FORMAT_VERSION
+    version = _VERSION_WITHOUT_UNITS if plan.schema.unit is None else with_units
     text = json.dumps({"version": version, "table": table, **about})
     steps.append(_answer(plan, steps[-1].name, columns, text))
+    scan = "" if version == FORMAT_VERSION else ", in one scan of the log"
     head = (
-        "-- The counts that posbias estimates position bias from, in one scan of the log.\n"
+        f"-- The counts that posbias estimates position bias from{scan}.\n"
         "-- Export the whole result as CSV or Parquet, and read it with: posbias estimate FILE\n"
     )
     return f"{head}{render(steps)}{dialect.query_suffix}\n"
@@ -81,12 +87,13 @@ def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
     pair = comma(segments, "mark", "query_key", "doc_key")
     bucket = d.bucket("query_key", "UNKNOWN")
     columns = ["bucket", "stratum", "pairs", "row_count"]
+    unit = [] if plan.schema.unit is None else ["unit"]
     return [
         *shown_steps(plan, ranks=False),
         Step(
             "marked",
             "Mark 0 for rows that count, a negative number for the reason why others do not.",
-            f"SELECT {comma(segments, 'query', 'doc', 'ranker', 'position', 'impressions', 'clicks')},\n"
+            f"SELECT {comma(segments, 'query', 'doc', 'ranker', 'position', 'impressions', 'clicks', unit)},\n"
             f"  {_mark(plan)} AS mark\nFROM shown",
         ),
         Step(
@@ -131,7 +138,35 @@ def _exposures(plan: QueryPlan) -> tuple[list[Step], list[str]]:
             f"  COUNT(*) AS pairs, {d.total('row_count')} AS row_count\n"
             f"FROM bucketed\nGROUP BY {comma(segments, 'bucket', 'stratum')}",
         ),
+        *(_unit_steps(plan, name, columns) if unit else ()),
     ], columns
+
+
+def _unit_steps(plan: QueryPlan, name: str, columns: Sequence[str]) -> list[Step]:
+    """Return the steps that add the counts by bucket of units to the answer, each row as a text in `stratum`.
+
+    Plain counts are rank, impressions, clicks and ranker. Losses are the word "lost", two ranks, and the columns of
+    `LOSSES`.
+    """
+    d, segments = plan.dialect, plan.segments
+    # The length of the query stands first, so that no two pairs give the same text.
+    query = d.as_text("query")
+    text = " || ".join([f"COALESCE(':' || {s}, '') || ' '" for s in segments] + [d.as_text(f"LENGTH({query})")])
+    pair = d.hash(f"{text} || ':' || {query} || {d.as_text('doc')}")
+    counts = " || ':' || ".join(d.as_text(column) for column in ("rank", "impressions", "clicks"))
+    losses = " || ':' || ".join(d.as_text(column) for column in ("rank", "other", *LOSSES))
+    rows = (
+        f"SELECT {comma(segments, columns)}\nFROM exposures\nUNION ALL\n"
+        f"SELECT {comma(segments, 'bucket')}, {counts} || ':' || {name}, 1, 1\nFROM unit_totals\nUNION ALL\n"
+        f"SELECT {comma(segments, 'bucket')}, 'lost:' || {losses}, 1, 1\nFROM unit_losses"
+    ).replace("ranker_key", "ranker")
+    return [
+        *bucket_steps(plan, "marked"),
+        unit_rows_step(plan, pair, "mark = 0"),
+        unit_totals_step(plan),
+        *unit_loss_steps(plan, lambda lost: d.total(d.cast(f"ROUND(({lost}) * {LOSS_SCALE})", "BIGINT"))),
+        Step("with_units", "The counts by bucket of units follow those by bucket of queries.", rows),
+    ]
 
 
 def _mark(plan: QueryPlan) -> str:

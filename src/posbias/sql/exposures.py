@@ -9,7 +9,8 @@ same exposure form one *stratum*, and a query returns pairs and clicks by stratu
     packed_rank_exposures    one pass, for a log that names no ranker: counts by rank
     cells                    two passes, for many rankers and for pairs that one ranker showed at several ranks
 
-`exposure_pair_sums` sums over the intervention sets instead, where there are too many strata to keep.
+`exposure_pair_sums` sums over the intervention sets instead, where there are too many strata to keep. In a log with
+units, `unit_losses` counts what these sums lose without each bucket of units.
 """
 
 from __future__ import annotations
@@ -17,14 +18,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from posbias.sql.dialects import PACK
-from posbias.sql.plan import RANK_BITS, PackedCounts, PackedRanks, QueryPlan, Step, comma, render, shown_steps
+from posbias.sql.dialects import BUCKETS, PACK
+from posbias.sql.plan import (
+    BY_BOTH,
+    RANK_BITS,
+    PackedCounts,
+    PackedRanks,
+    QueryPlan,
+    Step,
+    bucket_columns,
+    bucket_steps,
+    comma,
+    render,
+    shown_steps,
+)
 
 # The bucket of pairs that are not counted: without an id, shown at several ranks by one ranker, shown too often for
 # the digits of their counts.
 MISSING_ID, NON_FUNCTIONAL, TOO_FREQUENT = -1, -2, -3
 # The condition on the cells of a pair that some ranker showed at several ranks.
 SEVERAL_RANKS = "COUNT(*) > COUNT(DISTINCT ranker)"
+# The columns of `unit_losses`.
+LOSSES = ("clicks", "skips", "other_clicks", "other_skips")
 # The packed counts of a log with more rows have no room for the number of rows.
 _MOST_ROWS = 2**26
 _BUCKETED = "The bucket of the pair, or a negative mark for a pair without an id or with several ranks by one ranker."
@@ -344,6 +359,115 @@ def exposure_pair_sums(plan: QueryPlan, weighting: str, firsts: Sequence[int]) -
             ),
         ]
     )
+
+
+# ---- Buckets of units
+
+
+def unit_totals(plan: QueryPlan) -> str:
+    """Return the query of `totals` by bucket of units, and by bucket of queries and units."""
+    return render([*_unit_rows(plan), unit_totals_step(plan)])
+
+
+def unit_losses(plan: QueryPlan) -> str:
+    """Return the query of what ĉ and ¬ĉ, weighted by "harmonic", lose without each bucket of units.
+
+    A bucket takes n of the N impressions of a pair at k, and n' of the N' at k', so that the sum of S_{k,k'} loses
+    C N' / (N + N') − (C − c)(N' − n') / (N − n + N' − n'). Where the bucket has no impressions at k', its row at k also
+    stands for what the sum of S_{k',k} loses. The columns `clicks` and `skips` are of S_{k,k'}, and `other_clicks` and
+    `other_skips` of S_{k',k}.
+    """
+    return render([*_unit_rows(plan), *unit_loss_steps(plan, plan.dialect.exact_sum)])
+
+
+def _unit_rows(plan: QueryPlan) -> list[Step]:
+    pair = plan.dialect.hash(comma(plan.segments, "query", "doc"))
+    rows = unit_rows_step(plan, pair, f"{in_top_ranks(plan)} AND query IS NOT NULL AND doc IS NOT NULL")
+    return [*shown_steps(plan, ranks=False), *bucket_steps(plan, "shown"), rows]
+
+
+def unit_rows_step(plan: QueryPlan, pair: str, counted: str) -> Step:
+    """Return the step `unit_rows`: the rows of `with_buckets` that count, with the buckets of their units.
+
+    Arguments:
+        plan (QueryPlan): what is asked of the log.
+        pair (str): SQL for a hash of the segment, the query and the document. Two pairs that share one hardly change a
+            standard error, and numbers are joined faster.
+        counted (str): SQL for the condition on rows that count.
+    """
+    columns = comma(plan.segments, "ranker", "position", "impressions", "clicks", f"{pair} AS pair")
+    select = f"SELECT {columns}, {bucket_columns(plan)}\nFROM with_buckets\nWHERE {counted}"
+    return Step("unit_rows", "The rows that count, with the buckets of their units.", select)
+
+
+def unit_totals_step(plan: QueryPlan) -> Step:
+    """Return the step after `unit_rows` that counts impressions and clicks by bucket, ranker and position."""
+    d = plan.dialect
+    return Step(
+        "unit_totals",
+        "Impressions and clicks by bucket of units, ranker and position.",
+        f"SELECT {comma(plan.segments, _unit_bucket(), 'ranker', 'position AS rank')}, "
+        f"{d.total('impressions')} AS impressions, {d.total('clicks')} AS clicks\nFROM unit_rows\n"
+        f"{_by_unit(plan.segments, 'ranker', 'position')}",
+    )
+
+
+def unit_loss_steps(plan: QueryPlan, add_up: Callable[[str], str]) -> list[Step]:
+    """Return the steps after `unit_rows` that end in `unit_losses`; `add_up` makes the aggregate of a fraction."""
+    d, names = plan.dialect, [f"u.{s}" for s in plan.segments]
+    selected = [f"u.{s} AS {s}" for s in plan.segments]
+    # Impressions that the bucket leaves at k and k'.
+    left, other_left = "(a.impressions - u.impressions)", "(b.impressions - COALESCE(v.impressions, 0))"
+    lost, lost_at_other = [], []
+    for name in ("clicks", "skips"):
+        lost.append(
+            f"1e0 * a.{name} * b.impressions / (a.impressions + b.impressions)\n"
+            f"    - COALESCE(1e0 * (a.{name} - u.{name}) * {other_left} / NULLIF({left} + {other_left}, 0), 0)"
+        )
+        lost_at_other.append(
+            f"CASE WHEN v.impressions IS NULL THEN 1e0 * b.{name} * a.impressions / (a.impressions + b.impressions)\n"
+            f"    - 1e0 * b.{name} * {left} / ({left} + b.impressions) ELSE 0 END"
+        )
+    sums = [f"{add_up(text)} AS {name}" for text, name in zip([*lost, *lost_at_other], LOSSES, strict=True)]
+    cell = comma(plan.segments, "pair", "position", "unit_bucket", "both_bucket")
+    counts = ("impressions", "clicks", "skips")
+    return [
+        Step(
+            "unit_cells",
+            "Each (query, document) at each rank, by bucket of units.",
+            f"SELECT {cell}, {d.total('impressions')} AS impressions, {d.total('clicks')} AS clicks, "
+            f"{d.total('impressions - clicks')} AS skips\nFROM unit_rows\nGROUP BY {cell}",
+        ),
+        Step(
+            "ranked",
+            "The same in all buckets.",
+            f"SELECT pair, position, {comma([f'{d.total(name)} AS {name}' for name in counts])}\n"
+            "FROM unit_cells\nGROUP BY pair, position",
+        ),
+        Step(
+            "unit_losses",
+            "What ĉ and ¬ĉ lose without each bucket.",
+            f"SELECT {comma(selected, _unit_bucket('u.'))}, u.position AS rank, b.position AS other,\n  "
+            + ",\n  ".join(sums)
+            + "\nFROM ranked a\nJOIN ranked b ON a.pair = b.pair\n"
+            "JOIN unit_cells u ON a.pair = u.pair AND a.position = u.position\n"
+            "LEFT JOIN unit_cells v ON u.pair = v.pair AND b.position = v.position\n"
+            "  AND u.unit_bucket = v.unit_bucket AND u.both_bucket = v.both_bucket\n"
+            "WHERE a.position <> b.position\n" + _by_unit(names, "u.position", "b.position", table="u."),
+        ),
+    ]
+
+
+def _unit_bucket(table: str = "") -> str:
+    """Return SQL for the number of a bucket, as in a harvest with units, in a query that groups by `_by_unit`."""
+    unit, both = f"{table}unit_bucket", f"{table}both_bucket"
+    return f"CASE WHEN GROUPING({unit}) = 0 THEN {BUCKETS} + {unit} ELSE {BY_BOTH} + {both} END AS bucket"
+
+
+def _by_unit(*keys: str | Sequence[str], table: str = "") -> str:
+    """Return the GROUP BY of both kinds of buckets of units, and other keys."""
+    sets = (f"({comma(f'{table}{name}', *keys)})" for name in ("unit_bucket", "both_bucket"))
+    return f"GROUP BY GROUPING SETS ({', '.join(sets)})"
 
 
 # ---- Counts beside the strata

@@ -21,6 +21,7 @@ how large an effect would have been detected.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,15 +29,15 @@ from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, lookup, sum_by_index
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, lookup, one_blas_thread, sum_by_index
 from posbias._stats import FTest, f_tail, not_tested, round_significant, satterthwaite_of_squares
 from posbias._text import format_p_value
 from posbias.estimators.base import MIN_BUCKETS, deletion_weights
 from posbias.estimators.page_depth import PageDepth
+from posbias.estimators.significance import ONE_CURVE_LEVEL, RANKER_EFFECT_LEVEL, AssumptionTest, Contrasts, joint_test
 from posbias.findings import Finding
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells
-from posbias.judging.significance import ONE_CURVE_LEVEL, RANKER_EFFECT_LEVEL, AssumptionTest, Contrasts, joint_test
 from posbias.logs.schema import ANY_RANKER
 
 # Only the rankers with most page views are compared: the number of pairs grows with its square.
@@ -101,25 +102,34 @@ def assumption_tests(one_curve: OneCurve, harvest: Harvest) -> list[AssumptionTe
 
 def verdict(one_curve: OneCurve, harvest: Harvest) -> str:
     """Return whether one curve fits all pairs of ranks: the first sentence of every text about it."""
-    p_value = f"{format_p_value(one_curve.overall_test.p_value)}, alarm below {ONE_CURVE_LEVEL:g}"
+    p_value = format_p_value(one_curve.overall_test.p_value, ONE_CURVE_LEVEL)
     if one_curve.contradicted:
         return f"Pairs of ranks contradict each other: no single curve fits the clicks of all rankers ({p_value})"
-    reason = _why_not_tested(one_curve, harvest)
+    reason, _ = _why_not_tested(one_curve, harvest)
     if reason:
         return f"Not tested: whether one curve fits all pairs of ranks ({reason})"
     return f"One curve fits all pairs of ranks ({p_value})"
 
 
-def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> str:
-    """Return why a test that raises no alarm is no evidence for one curve; an empty text if it is."""
+def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> tuple[str, str]:
+    """Return why a test that raises no alarm is no evidence for one curve, and what to do; empty texts if it is."""
     if harvest.rankers == (ANY_RANKER,):
-        return "the log names no rankers"
+        return "the log names no rankers", (
+            "If documents moved because they became more or less relevant, the curve is wrong, and no test shows it. "
+            "Name the column of the ranker (ranker), or compare only within a day or week (window)."
+        )
     if not harvest.layout.ranks_known and not any(finding.code == "rankers-overlap" for finding in harvest.findings):
-        replaced = any(finding.code == "rankers-replaced" for finding in harvest.findings)
-        return "the rankers overlap too little in time" if replaced else "nothing shows that rankers overlap in time"
+        if any(finding.code == "rankers-replaced" for finding in harvest.findings):
+            return "the rankers overlap too little in time", "Compare only within a day or week (window)."
+        return "nothing shows that rankers overlap in time", (
+            "If one ranker replaced another, the curve compares different times. Name the column of the time (time) to "
+            "see whether it did."
+        )
     if not one_curve.overall_test.tested or not one_curve.can_detect_trust_bias:
-        return "the rankers are too similar, or there is too little data"
-    return ""
+        return "the rankers are too similar, or there is too little data", (
+            "Compare the curves by a proxy of relevance (proxy), which works with similar rankers too."
+        )
+    return "", ""
 
 
 def _evidence(one_curve: OneCurve, rankers: Sequence[str]) -> dict[str, Any]:
@@ -160,7 +170,7 @@ def _describe_largest_residuals(one_curve: OneCurve, rankers: Sequence[str]) -> 
 
 def _one_curve_finding(one_curve: OneCurve, harvest: Harvest, evidence: dict[str, Any]) -> Finding:
     """Return that one curve fits, or that the data could not show that it does not."""
-    untested = bool(_why_not_tested(one_curve, harvest))
+    untested, remedy = _why_not_tested(one_curve, harvest)
     ratio = evidence["click_rate_ratio"]
     rankers = f" (at rank 1 the best ranker is clicked {ratio:.2f} times as often as the worst)" if ratio else ""
     return Finding(
@@ -168,7 +178,7 @@ def _one_curve_finding(one_curve: OneCurve, harvest: Harvest, evidence: dict[str
         "info",
         f"{verdict(one_curve, harvest)}. {_describe_unnoticed(one_curve)}{rankers}",
         evidence=evidence,
-        remedy="Compare the curves by a proxy of relevance (proxy), which works with similar rankers too." * untested,
+        remedy=remedy,
     )
 
 
@@ -202,7 +212,7 @@ def _ranker_effect_tests(one_curve: OneCurve) -> list[AssumptionTest]:
         "ranker-effect",
         "warning",
         "A ranker gets more clicks than others on the same documents, by more than ranks and traffic explain "
-        f"({format_p_value(result.p_value)}, alarm below {RANKER_EFFECT_LEVEL:g})",
+        f"({format_p_value(result.p_value, RANKER_EFFECT_LEVEL)})",
         evidence={"resembles": {name: round(value, 1) for name, value in one_curve.resembles.items()}},
         remedy="Check that clicks are logged in the same way for all rankers and none are lost, that traffic is split "
         "independently of query and user, and whether the results around a result matter.",
@@ -220,10 +230,27 @@ class OneCurve:
     Attributes:
         residuals (Residuals): of clicks, from the best-fitting curve.
         by_unit (OneCurve or None): the same by buckets of units, such as users, if rankers were assigned to them.
+        unit_inflation (float, default 1.0): by what the statistics are divided, if pairs are not counted by unit
+            (replay): see `unit_inflation`.
     """
 
     residuals: Residuals
     by_unit: OneCurve | None = None
+    unit_inflation: float = 1.0
+
+    @classmethod
+    @one_blas_thread()
+    def of_harvest(cls, harvest: Harvest) -> OneCurve | None:
+        """Fit one curve to all pairs of rankers of a harvest, once; None if it holds sums over rankers."""
+        if harvest.kind == "pairs":
+            return None
+        if "one_curve" not in harvest.derived:
+            # In replay, units have no strata.
+            units = None if harvest.units is None or harvest.units.are_losses else harvest.units.by_unit
+            fitted = cls.of(RankerPairs.of(harvest), units)
+            harvest.derived["one_curve"] = replace(fitted, unit_inflation=unit_inflation(fitted, harvest))
+        found: OneCurve = harvest.derived["one_curve"]
+        return found
 
     @classmethod
     def of(cls, pairs: RankerPairs, units: Harvest | None = None) -> OneCurve:
@@ -235,12 +262,12 @@ class OneCurve:
     def directions_test(self) -> FTest:
         """The test for a ranker effect, trust bias and a bend together."""
         residuals, pairs = self.residuals, self.residuals.pairs
-        return self._effects_test([*ranker_effects(pairs), trust(residuals), bend(pairs)])
+        return self._effects_test([*ranker_effects(pairs).values(), trust(residuals), bend(pairs)])
 
     @cached_property
     def overall_test(self) -> FTest:
         """The smaller p-value of the tests of directions and of misfit, corrected for there being two (Bonferroni)."""
-        directions, misfit = self.directions_test, self.misfit_test
+        directions, misfit = self._inflated(self.directions_test), self._inflated(self.misfit_test)
         p_values = [test.p_value for test in (directions, misfit) if test.tested]
         test = directions
         if directions.tested:
@@ -262,9 +289,16 @@ class OneCurve:
     @cached_property
     def ranker_effect_test(self) -> FTest:
         """The test for a ranker effect alone, on the documents of every two rankers at all pairs of ranks."""
-        return self._larger_p_value(
-            self._effects_test(ranker_effects(self.residuals.pairs)), lambda by_unit: by_unit.ranker_effect_test
-        )
+        test = self._inflated(self._effects_test([*ranker_effects(self.residuals.pairs).values()]))
+        return self._larger_p_value(test, lambda by_unit: by_unit.ranker_effect_test)
+
+    def _inflated(self, test: FTest) -> FTest:
+        """Return a test whose variance is larger by the units."""
+        if not test.tested or self.unit_inflation <= 1:
+            return test
+        statistic = test.statistic / self.unit_inflation
+        p_value = f_tail(test.numerator, test.denominator, statistic)
+        return test._replace(statistic=statistic, p_value=p_value)
 
     def _effects_test(self, directions: Sequence[FloatArray]) -> FTest:
         """Test whether the effects along some directions are 0 (Hotelling's T²).
@@ -284,11 +318,10 @@ class OneCurve:
         if not size:
             return not_tested("there is no data on it")
         sums = np.stack([residuals.sum_by_bucket(direction) for direction in projected.T], axis=1)
-        products = projected[:, :, None] * projected[:, None, :] * residuals.variance[:, None, None]
-        by_bucket = np.stack(
-            [sum_by_index(pairs.bucket, column, pairs.bucket_count) for column in products.reshape(-1, size**2).T],
-            axis=1,
-        ).reshape(-1, size, size)
+        # Rows are sorted by bucket.
+        ends = np.searchsorted(pairs.bucket, np.arange(pairs.bucket_count + 1))
+        weighted = projected * residuals.variance[:, None]
+        by_bucket = np.stack([projected[a:b].T @ weighted[a:b] for a, b in itertools.pairwise(ends)])
         inverse = np.linalg.pinv(by_bucket.sum(axis=0), rcond=_ROUNDING, hermitian=True)
         left = sums - by_bucket @ (inverse @ sums.sum(axis=0))
         rest = np.eye(size) - by_bucket @ inverse
@@ -387,7 +420,7 @@ class OneCurve:
         """How much of Q each violation of the model would explain, by name, the largest first."""
         residuals, pairs = self.residuals, self.residuals.pairs
         directions = {"trust": trust(residuals), "cascade": cascade(pairs), "neighbours": neighbours(residuals)}
-        effects = ranker_effects(pairs)
+        effects = [*ranker_effects(pairs).values()]
         if effects:
             directions["traffic"] = effects[0]
         explained = {name: self._explained(direction) for name, direction in directions.items()}
@@ -406,17 +439,56 @@ class OneCurve:
         return float((direction * residuals.excess).sum() ** 2 / information) if information > 0 else 0.0
 
 
+def unit_inflation(one_curve: OneCurve, harvest: Harvest) -> float:
+    """Return how many times larger the variance of a ranker's effect is by units than by queries alone.
+
+    In replay pairs are not counted by unit, and tests by queries take it for an effect of the ranker that its users
+    click more than those of others. The variance that users add to the log click rate of a ranker, V_unit − V_both, is
+    added to the variance of its effect by queries. The result is at least 1; it is 1 without units, and where pairs are
+    counted by unit.
+    """
+    residuals = one_curve.residuals
+    if harvest.units is None or not harvest.units.are_losses or residuals.pairs.bucket_count < MIN_BUCKETS:
+        return 1.0
+    by_unit, by_both = (_variance_of_click_rates(one) for one in (harvest.units.by_unit, harvest.units.by_both))
+    largest = 1.0
+    for ranker, effect in ranker_effects(residuals.pairs).items():
+        test, added = one_curve._effects_test([effect]), float(by_unit[ranker] - by_both[ranker])
+        direction = residuals.project_off_fit(effect)
+        information = float((direction**2 * residuals.variance).sum())
+        size = float(residuals.sum_by_bucket(direction).sum()) / max(information, 1e-300)
+        # The statistic is the square of the size over its variance by queries.
+        if test.tested and added > 0 and size:
+            largest = max(largest, 1 + added * test.statistic / size**2)
+    return largest
+
+
+def _variance_of_click_rates(harvest: Harvest) -> FloatArray:
+    """Return the jackknife variance of the log of each ranker's click rate over that of all others, (m,)."""
+    shown, clicks = harvest.counts("bucket", "ranker").astype(np.float64)
+
+    def log_ratios(shown: FloatArray, clicks: FloatArray) -> FloatArray:
+        rest = [counts.sum(axis=-1, keepdims=True) - counts for counts in (clicks, shown)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.log(clicks / shown) - np.log(rest[0] / rest[1]))
+
+    whole = shown.sum(axis=0), clicks.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        changes = log_ratios(whole[0] - shown, whole[1] - clicks) - log_ratios(*whole)
+    return np.asarray((len(changes) - 1) / len(changes) * (changes**2).sum(axis=0))
+
+
 # ---- Directions: a number c for each row of `RankerPairs`, so that Σ c e shows one violation of the model
 
 
-def ranker_effects(pairs: RankerPairs) -> list[FloatArray]:
+def ranker_effects(pairs: RankerPairs) -> dict[int, FloatArray]:
     """Return ±1 for the rows of each ranker but the busiest: it gets more clicks than curve and traffic explain."""
     busiest = np.argsort(-pairs.page_views.sum(axis=0), kind="stable")
-    effects = [
-        (pairs.first_ranker == ranker).astype(np.float64) - (pairs.second_ranker == ranker)
+    effects = {
+        int(ranker): (pairs.first_ranker == ranker).astype(np.float64) - (pairs.second_ranker == ranker)
         for ranker in busiest[1 : 1 + _MAX_RANKER_EFFECTS]
-    ]
-    return [effect for effect in effects if effect.any()]
+    }
+    return {ranker: effect for ranker, effect in effects.items() if effect.any()}
 
 
 def trust(residuals: Residuals) -> FloatArray:
