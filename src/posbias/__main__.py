@@ -1,5 +1,5 @@
 """python -m posbias: the command by another name."""
 
-from posbias.cli import main
+from posbias.cli import script
 
-main()
+script()

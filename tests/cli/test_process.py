@@ -126,11 +126,20 @@ def test_errors_with_closed_stderr_set_the_exit_code(log: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_full_disk_behind_standard_output_is_an_error(log: Path) -> None:
-    done = shell(f"$posbias estimate {log} > /dev/full")
-    assert done.returncode == 2
-    assert "No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "command", ["estimate {log} --json", "check {log}", "sql --dialect duckdb --table t", "--help"]
+)
+def test_full_disk_behind_standard_output_is_one_error(
+    command: str, unbuffered: str, log: Path, tmp_path: Path
+) -> None:
+    """A limit of 512 bytes stands for a disk that is full after them: the system writes a part, and no error."""
+    line = f"PYTHONUNBUFFERED={unbuffered} $posbias {command.format(log=log)}"
+    for done in (shell(f"{line} > /dev/full"), shell(f"ulimit -f 1; {line} > {tmp_path}/cut")):
+        assert done.returncode == 2
+        assert done.stderr.count("Error") == 1
+        assert "No space left on device" in done.stderr or "File too large" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("output", ["''", "/dev/null", "/dev/stdout", "pipe", "socket", "link", "."])

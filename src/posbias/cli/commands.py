@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -33,6 +35,37 @@ COMMANDS = {
 }
 
 
+@contextmanager
+def _reporting_errors() -> Iterator[None]:
+    """Turn errors into messages; --help and --version print while the arguments are parsed."""
+    try:
+        yield
+    except PosbiasError as error:
+        from posbias.cli.options import as_flags
+
+        raise _FailedError(error.sentence(as_flags)) from None
+    except click.UsageError as error:
+        raise _escaped(error) from None
+    except BrokenPipeError:
+        # The reader of the pipe has closed it.
+        _discard_output()
+        raise click.exceptions.Exit(0) from None
+    except OSError as error:
+        path = "" if error.filename is None else f": {os.fsdecode(error.filename)!r}"
+        if not path:
+            _discard_output()
+        reason = f"{error.strerror or error}{path}. Check the path, its permissions and the free disk space."
+        raise _FailedError(reason) from None
+
+
+def _discard_output() -> None:
+    """Send what stdout could not take to the null device, so that it is not tried again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class ErrorReportingCommand(click.Command):
     """A command that prints errors as one message, without a traceback."""
 
@@ -40,29 +73,13 @@ class ErrorReportingCommand(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parse the arguments; escape control characters in the arguments that an error quotes."""
-        try:
+        with _reporting_errors():
             return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            raise _escaped(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and turn its errors into messages."""
-        try:
+        with _reporting_errors():
             return super().invoke(ctx)
-        except PosbiasError as error:
-            from posbias.cli.options import as_flags
-
-            raise _FailedError(error.sentence(as_flags)) from None
-        except click.UsageError as error:
-            raise _escaped(error) from None
-        except BrokenPipeError:
-            # The reader of the pipe has closed it. What is flushed at exit goes to the null device.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
-        except OSError as error:
-            has_path = error.filename is not None and error.strerror is not None
-            reason = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if has_path else str(error)
-            raise _FailedError(f"{reason}. Check the path, its permissions and the free disk space.") from None
 
 
 class _LazyGroup(ErrorReportingCommand, click.Group):

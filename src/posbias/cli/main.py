@@ -3,6 +3,7 @@
 # Import only what the interpreter has already loaded: Ctrl-C while the rest is imported must find `main` ready.
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -126,7 +127,7 @@ def _too_little_address_space() -> bool:
 
 
 def _replace_closed_streams() -> None:
-    """Open the null device for each closed stream, so that no other file gets its number."""
+    """Open the null device for each closed stream, so that no other file gets its number; buffer the others."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
@@ -139,6 +140,10 @@ def _replace_closed_streams() -> None:
         elif number and hasattr(stream, "reconfigure"):
             # A terminal that lacks a character shows a replacement.
             stream.reconfigure(errors="replace")
+            if isinstance(stream.buffer, io.RawIOBase):
+                # With PYTHONUNBUFFERED, Python forgets what did not fit on a full disk. A buffer tries it again.
+                stream = open(number, "w", buffering=1, encoding=stream.encoding, errors="replace")  # noqa: SIM115
+                setattr(sys, name, stream)
 
 
 def _print_to_stderr(text: str) -> None:
