@@ -10,10 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from posbias.errors import HarvestError
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 # Harvests with at least this many clicks that have the same counts by bucket hold the same rows.
 _ENOUGH_CLICKS = 20
 # A sketch holds up to this many page views, that of a merged harvest so many.
-SKETCH_SIZE, _MERGED_SKETCH_SIZE = 512, 4096
+SKETCH_SIZE, _MERGED_SKETCH_SIZE = 2048, 16_384
 # Two harvests overlap if they share so many page views of their sketches, and this share of the smaller one: a page
 # view may begin before midnight and end after it.
 _MIN_SHARED, _MIN_SHARED_SHARE = 2, 0.003
@@ -72,11 +75,12 @@ def refuse_same_rows(parts: Sequence[MergedPart]) -> None:
         seen[part.digest] = part
 
 
-class Sketch(NamedTuple):
-    """Hashes of some page views: those that `one_in` divides."""
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """Hashes of some page views: those that `one_in` divides, a power of 2; each once, in order."""
 
     one_in: int
-    hashes: frozenset[int]
+    hashes: npt.NDArray[np.uint64]
 
     @classmethod
     def of(cls, harvest: Harvest) -> Sketch | None:
@@ -85,18 +89,18 @@ class Sketch(NamedTuple):
         if not text:
             return None
         one_in, _, packed = text.partition(":")
-        return cls(int(one_in), frozenset(np.frombuffer(base64.b64decode(packed), "<u8").tolist()))
+        return cls(int(one_in), np.unique(np.frombuffer(base64.b64decode(packed), "<u8")))
 
     @classmethod
     def union(cls, sketches: Sequence[Sketch]) -> Sketch:
         """Return the sketch of the page views of all sketches."""
         one_in = max(sketch.one_in for sketch in sketches)
-        hashes = {h for sketch in sketches for h in sketch.thinned(one_in).hashes}
-        return cls(one_in, frozenset(hashes)).limited(_MERGED_SKETCH_SIZE)
+        hashes = np.unique(np.concatenate([sketch.thinned(one_in).hashes for sketch in sketches]))
+        return cls(one_in, hashes).limited(_MERGED_SKETCH_SIZE)
 
     def thinned(self, one_in: int) -> Sketch:
         """Return the page views that another number divides."""
-        return Sketch(one_in, frozenset(h for h in self.hashes if h % one_in == 0))
+        return Sketch(one_in, self.hashes[self.hashes & np.uint64(one_in - 1) == 0])
 
     def limited(self, size: int) -> Sketch:
         """Return a sketch with at most so many page views."""
@@ -108,8 +112,7 @@ class Sketch(NamedTuple):
     @property
     def text(self) -> str:
         """The sketch as a harvest keeps it."""
-        packed = np.array(sorted(self.hashes), dtype="<u8").tobytes()
-        return f"{self.one_in}:{base64.b64encode(packed).decode()}"
+        return f"{self.one_in}:{base64.b64encode(self.hashes.astype('<u8').tobytes()).decode()}"
 
 
 def merged_sketch(harvests: Sequence[Harvest]) -> dict[str, str]:
@@ -123,19 +126,30 @@ def merged_sketch(harvests: Sequence[Harvest]) -> dict[str, str]:
 def refuse_shared_page_views(harvests: Sequence[Harvest]) -> None:
     """Refuse harvests that share page views, as two exports do that overlap by an hour."""
     known = [(harvest, sketch) for harvest in harvests if (sketch := Sketch.of(harvest)) is not None]
-    for i, (first, one) in enumerate(known):
-        for second, other in known[:i]:
-            if bucketing(first) != bucketing(second):
-                continue
+    for rule in {bucketing(harvest) for harvest, _ in known}:
+        of_rule = [(harvest, sketch) for harvest, sketch in known if bucketing(harvest) == rule]
+        for (i, j), shared in _shared_page_views([sketch for _, sketch in of_rule]).most_common():
+            (first, one), (second, other) = of_rule[i], of_rule[j]
+            # A page view of both sketches is one that the larger number divides.
             one_in = max(one.one_in, other.one_in)
-            a, b = one.thinned(one_in).hashes, other.thinned(one_in).hashes
-            shared = len(a & b)
-            if shared >= _MIN_SHARED and shared >= _MIN_SHARED_SHARE * min(len(a), len(b)):
-                share = shared / min(len(a), len(b))
-                names = [f"{h.about.get('source', '?')}" for h in (second, first)]
+            share = shared / min(len(one.thinned(one_in).hashes), len(other.thinned(one_in).hashes))
+            if shared >= _MIN_SHARED and share >= _MIN_SHARED_SHARE:
                 raise HarvestError(
                     f"Two harvests share about {share:.0%} of their page views, which would be counted twice: "
-                    f"{names[0]} and {names[1]}. Harvest logs that do not overlap. If page views were divided among "
-                    "the logs, or their ids begin again in each log, all is well.",
+                    f"{first.about.get('source', '?')} and {second.about.get('source', '?')}. Harvest logs that do not "
+                    "overlap. If page views were divided among the logs, or their ids begin again in each log, all is "
+                    "well.",
                     {"force": True},
                 )
+
+
+def _shared_page_views(sketches: Sequence[Sketch]) -> Counter[tuple[int, int]]:
+    """Return how many page views each two sketches share.
+
+    A page view of more than two sketches counts for the first and second of them, the second and third, and so on.
+    """
+    hashes = np.concatenate([sketch.hashes for sketch in sketches])
+    owner = np.repeat(np.arange(len(sketches)), [len(sketch.hashes) for sketch in sketches])
+    order = np.argsort(hashes, kind="stable")
+    again = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    return Counter(zip(owner[order[again]].tolist(), owner[order[again + 1]].tolist(), strict=True))

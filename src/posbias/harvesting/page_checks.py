@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.findings import Finding, Severity
@@ -99,13 +101,13 @@ def sketch_page_views(opened: OpenLog, plan: QueryPlan, rows: int) -> dict[str, 
         if least is None or least in (0, 1):
             return {}
     ids = ", ".join(d.id_hash(d.quote(name), schema.types[name]) for name in (schema.impression, schema.query))
-    # Most page views have a few rows.
-    one_in = sampling_interval(rows, 4 * SKETCH_SIZE)
+    # A page view has up to about 16 rows.
+    one_in = sampling_interval(rows, 16 * SKETCH_SIZE)
     sql = (
         f"SELECT DISTINCT v FROM (SELECT {d.hash(ids)} AS v FROM log WHERE {view} IS NOT NULL) s "
         f"WHERE v & {one_in - 1} = 0"
     )
-    hashes = frozenset(row[0] for row in opened.rows(sql, "Sampling page views"))
+    hashes = np.array(sorted(row[0] for row in opened.rows(sql, "Sampling page views")), dtype=np.uint64)
     return {"page_view_sketch": Sketch(one_in, hashes).limited(SKETCH_SIZE).text}
 
 
@@ -541,8 +543,6 @@ def _one_sided_findings(
 
 def find_one_sided_cells(cells: Cells, rankers: Sequence[str]) -> list[Finding]:
     """Report one-sided rankers from cells that were counted by signature."""
-    import numpy as np
-
     from posbias._arrays import sum_by_index
 
     # Strata by signature are numbered without gaps.
