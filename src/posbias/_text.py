@@ -380,8 +380,14 @@ def csv_field(value: str | float | None) -> str:
 
 
 def escape_formula(text: str) -> str:
-    """Return a text with an apostrophe in front, if a spreadsheet would take it for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    """Return a text with an apostrophe in front, if a spreadsheet would take it for a formula.
+
+    A formula that has apostrophes in front gets one more, so that different texts stay different.
+
+    >>> escape_formula("=1+1"), escape_formula("'=1+1"), escape_formula("'tis")
+    ("'=1+1", "''=1+1", "'tis")
+    """
+    return f"'{text}" if text.lstrip("'").startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def html_table(

@@ -22,7 +22,7 @@ from posbias.cli import cli
 from posbias.learning.judgments import _Pairs, shrunk_rates
 from tests.learning.test_weights import a_curve
 
-HOSTILE = ["=1+1", "red dress", 'a "b", c', "tab\there", "line\nbreak", "100%", "@x", "\x1b[31m", "é\u2028"]
+HOSTILE = ["=1+1", "'=1+1", "red dress", 'a "b", c', "tab\there", "line\nbreak", "100%", "@x", "\x1b[31m", "é\u2028"]
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_every_format_reads_back_to_the_same_judgments(tmp_path: Path, ending: s
         assert lines[0] == ["query", "docid", "rating"]
         assert not any(field.startswith(("=", "+", "-", "@", "\t")) for line in lines for field in line)
         found = [(query.removeprefix("'"), doc.removeprefix("'"), int(rating)) for query, doc, rating in lines[1:]]
-        assert judged.escaped == 4
+        assert judged.escaped == 6
     elif ending == "json":
         body = json.loads(text)
         assert (body["type"], body["name"]) == ("IMPORT_JUDGMENT", "judged")

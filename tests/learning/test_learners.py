@@ -311,6 +311,12 @@ def test_added_lightgbm_models_are_one_model(tmp_path: Path) -> None:
         add_lightgbm_models([models[0], other], [1, 1])
     with pytest.raises(PosbiasError, match="2 models and 1 factors"):
         add_lightgbm_models(models[:2], [1])
+    forest = {"objective": "l2", "boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5, **QUIET}
+    with pytest.raises(PosbiasError, match="Random forests"):
+        add_lightgbm_models([models[0], lgb.train(forest, lgb.Dataset(x, label=x[:, 0]), 5)], [1, 1])
+    classes = {"objective": "multiclass", "num_class": 3, **QUIET}
+    with pytest.raises(PosbiasError, match="several scores"):
+        add_lightgbm_models([lgb.train(classes, lgb.Dataset(x, label=np.arange(len(x)) % 3), 2)], [1])
     linear = lgb.train({"objective": "l2", "linear_tree": True, **QUIET}, lgb.Dataset(x, label=x[:, 0]), 2)
     with pytest.raises(PosbiasError, match="linear"):
         add_lightgbm_models([linear], [1])

@@ -203,6 +203,16 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
         ({"effective_clicks": 0}, "above 0"),
         ({"query": "nothing"}, "no column 'nothing'"),
         ({"parameters": {"objective": "l2"}}, "sets 'objective' itself"),
+        ({"parameters": {"num_iterations": 5}}, "fit_ranker chooses 'num_iterations' itself.*sizes="),
+        ({"parameters": {"min_child_samples": 5}}, "fit_ranker chooses 'min_child_samples' itself"),
+        ({"parameters": {"n_estimators": 5}, "learner": "xgboost"}, "fit_ranker chooses 'n_estimators' itself"),
+        ({"parameters": {"max_depth": 5}, "learner": "xgboost"}, "fit_ranker chooses 'max_depth' itself"),
+        ({"features": ["a", "clicks", "exposure"]}, "'clicks', 'exposure' cannot be ranked by"),
+        ({"features": ["impressions"]}, "'impressions' cannot be ranked by"),
+        ({"features": ["weight"]}, "'weight' cannot be ranked by"),
+        ({"features": ["query_id"]}, "'query_id' cannot be ranked by"),
+        ({"doc": "c", "features": ["c"]}, "'c' cannot be ranked by"),
+        ({"doc": "nothing"}, "no column 'nothing'"),
     ],
 )
 def test_wrong_arguments_are_rejected(arguments: dict[str, Any], message: str) -> None:
@@ -210,6 +220,54 @@ def test_wrong_arguments_are_rejected(arguments: dict[str, Any], message: str) -
     settings = {"features": FEATURES, "effective_clicks": 100, "sizes": SIZES[:1], **arguments}
     with pytest.raises(PosbiasError, match=message):
         fit_ranker(data, **settings)
+
+
+def test_days_that_were_not_added_up_are_rejected() -> None:
+    data, _ = table(queries=20)
+    day = pandas.DataFrame({**data, "doc_id": np.tile(np.arange(10), 20)})
+    below = pandas.concat([day, day])
+    with pytest.raises(PosbiasError, match=r"200 of 400 rows have the same 'query_id' and 'doc_id'.*sum the rows"):
+        fit_ranker(below, FEATURES, effective_clicks=200, sizes=SIZES[:1])
+    keys = ["query_id", "doc_id", *FEATURES]
+    added = below.groupby(keys, as_index=False).sum()
+    assert len(fit_ranker(added, FEATURES, effective_clicks=200, sizes=SIZES[:1]).predict(day)) == 200
+    with pytest.raises(PosbiasError, match="rows have the same 'query_id' and 'document'"):
+        fit_ranker(below.rename(columns={"doc_id": "document"}), FEATURES, doc="document", effective_clicks=200)
+
+
+@pytest.mark.parametrize(
+    ("learner", "alias"), [("lightgbm", "eta"), ("lightgbm", "shrinkage_rate"), ("xgboost", "learning_rate")]
+)
+def test_an_alias_replaces_the_default_of_its_parameter(learner: str, alias: str) -> None:
+    data, _ = table(queries=20)
+    main = "learning_rate" if learner == "lightgbm" else "eta"
+    settings: dict[str, Any] = {"learner": learner, "effective_clicks": 100, "sizes": SIZES[:1]}
+    usual, one, other = (
+        fit_ranker(data, FEATURES, parameters=ONE_THREAD[learner] | own, **settings).predict(data)
+        for own in ({}, {main: 0.4}, {alias: 0.4})
+    )
+    np.testing.assert_array_equal(one, other)
+    assert np.abs(one - usual).max() > 0
+
+
+def test_features_of_a_log_that_are_missing_or_outcomes_are_named() -> None:
+    rows = posbias.simulate(posbias.World(queries=60, max_rank=5)).rename_columns({"clicked": "tapped"})
+    log = posbias.ClickLog(rows, click="tapped")
+    for name in ("tapped", "position", "query_id", "doc_id"):
+        with pytest.raises(PosbiasError, match=f"'{name}' cannot be ranked by"):
+            fit_ranker(log, ["rank_a", name], curve=[1, 0.5, 0.3, 0.25, 0.2])
+    with pytest.raises(PosbiasError, match=r"(?s)'missing' is not in the log. Columns found: 'query_id'.*features="):
+        fit_ranker(log, ["missing"], curve=[1, 0.5, 0.3, 0.25, 0.2])
+
+
+@pytest.mark.parametrize("learner", ["lightgbm", "xgboost"])
+def test_a_model_is_not_saved_into_a_missing_folder(learner: str, tmp_path: Path) -> None:
+    data, _ = table(queries=20)
+    ranker = fit_ranker(data, FEATURES, learner=learner, effective_clicks=100, sizes=SIZES[:1])
+    with pytest.raises(PosbiasError, match=r"folder .*no' does not exist"):
+        ranker.save(tmp_path / "no" / "model.json")
+    with pytest.raises(PosbiasError, match="is a folder"):
+        ranker.save(tmp_path)
 
 
 def test_a_table_without_clicks_and_wrong_predictions_are_rejected() -> None:
@@ -269,6 +327,11 @@ def test_a_search_refuses_what_would_undo_the_correction() -> None:
         FormRanker("xgboost-ndcg", FEATURES, lambdarank_unbiased=True).fit(frame)
     with pytest.raises(PosbiasError, match="no column 'z'"):
         FormRanker("lightgbm-softmax", "z").fit(frame)
+    with pytest.raises(PosbiasError, match="'clicks' cannot be ranked by"):
+        FormRanker("lightgbm-softmax", ["a", "clicks"]).fit(frame)
+    for form, name in (("lightgbm-softmax", "num_iterations"), ("sklearn-poisson", "max_iter")):
+        with pytest.raises(PosbiasError, match=f"as trees=..., not as '{name}'"):
+            FormRanker(form, FEATURES, **{name: 5}).fit(frame)  # type: ignore[arg-type]
     with pytest.raises(PosbiasError, match="Call `fit` first"):
         FormRanker("lightgbm-softmax", "a").predict(frame)
     assert repr(FormRanker("lightgbm-softmax", "a", num_leaves=3)) == (

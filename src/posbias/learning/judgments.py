@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 from urllib.parse import quote
@@ -37,9 +37,9 @@ from posbias._validate import as_path, boolean, integer, names, number, share
 from posbias.engines import EngineChoice
 from posbias.engines.files import refuse_overwriting
 from posbias.errors import LogError, PosbiasError, Spelling
-from posbias.findings import Finding, UnusableLogError
+from posbias.findings import Finding
 from posbias.learning.objectives import as_numbers, group_numbers
-from posbias.learning.weights import Beyond, ips_weights
+from posbias.learning.weights import Beyond, features_for_keep, ips_weights
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 
@@ -119,20 +119,10 @@ def judgments(
     path = None if output is None else _check_output(output, [*getattr(log, "sources", []), estimate], overwrite)
     if path is not None and grades is None and cuts is None and Path(path).suffix in _WHOLE_GRADES:
         raise PosbiasError(f"Files that end with {Path(path).suffix} hold whole grades. Give the highest one (grades).")
-    try:
+    with features_for_keep():
         weights = ips_weights(
             log, estimate, keep=features, beyond=beyond, engine=engine, progress=progress, force=force
         )
-    except UnusableLogError as error:
-        # Features are columns that the weights keep.
-        error.findings = tuple(
-            replace(
-                each,
-                arguments={"features" if name == "keep" else name: each.arguments[name] for name in each.arguments},
-            )
-            for each in error.findings
-        )
-        raise
     query, doc = weights.columns[:2]
     # Rows of the weights are in no particular order.
     counted = weights.table.sort_by([(query, "ascending"), (doc, "ascending")])

@@ -99,7 +99,7 @@ def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "
     column_of(table, "exposure")
     ids = group_numbers(f"column {query!r}", column_of(table, query))
     _check_lengths(**{label: weight, "impressions": impressions, query: ids})
-    _check_unique_pairs(table, query, ids, doc)
+    check_unique_pairs(table, query, ids, doc)
     rows, sizes = _by_query(ids, impressions > 0)
     weights = scaled_weights(weight[rows])
     return replace(FORMS[name](rows, weights, sizes), query=ids[rows])
@@ -235,7 +235,7 @@ def _check_lengths(**columns: AnyArray) -> None:
         raise PosbiasError(f"The columns of the table have different lengths: {lengths}. Expected one value per row.")
 
 
-def _check_unique_pairs(table: Any, query: str, ids: IntArray, doc: str) -> None:
+def check_unique_pairs(table: Any, query: str, ids: IntArray, doc: str) -> None:
     """Reject a table that repeats a document of a query, which would be compared with itself."""
     if doc not in column_names(table) and doc == "doc_id":
         return
@@ -436,6 +436,13 @@ def add_lightgbm_models(models: Sequence[Any], factors: Sequence[float]) -> Any:
     texts = [model.model_to_string(num_iteration=model.best_iteration or -1) for model in models]
     if any("is_linear=1" in text for text in texts):
         raise PosbiasError("Models with linear trees (linear_tree) cannot be added.")
+    if any(model.num_model_per_iteration() > 1 for model in models):
+        raise PosbiasError("Models with several scores for a row, as of several classes, cannot be added.")
+    if any("\naverage_output\n" in text for text in texts):
+        raise PosbiasError(
+            "Random forests (boosting='rf') cannot be added: LightGBM predicts the mean of their trees, and its raw "
+            "score is the sum."
+        )
     trees = [
         _scaled_tree(tree, factor or 0.0)
         for text, factor in zip(texts, numbers, strict=True)

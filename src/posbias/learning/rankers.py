@@ -13,20 +13,29 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from posbias._arrays import FloatArray, IntArray
+from posbias._files import writable
 from posbias._optional import optional
 from posbias._text import Column, listed, table
 from posbias._validate import boolean, integer, names, number, one_of
 from posbias.errors import PosbiasError
-from posbias.learning.learners import as_table, cautious_factors, column_names, column_of, held_out_dcg, learner_form
+from posbias.learning.learners import (
+    as_table,
+    cautious_factors,
+    check_unique_pairs,
+    column_names,
+    column_of,
+    held_out_dcg,
+    learner_form,
+)
 from posbias.learning.objectives import as_numbers, dcg_of_groups, group_numbers, non_negative_numbers
-from posbias.learning.weights import Weights, ips_weights
+from posbias.learning.weights import Weights, features_for_keep, ips_weights
 from posbias.logs.click_log import ClickLog
 
 RULES = ("naive", "softmax", "poisson")
@@ -62,6 +71,7 @@ def fit_ranker(
     parameters: Mapping[str, Any] | None = None,
     effective_clicks: float | None = None,
     query: str = "query_id",
+    doc: str = "doc_id",
     folds: int = 3,
     sizes: Sequence[tuple[int, int, int]] = SIZES,
     explain: bool = False,
@@ -81,6 +91,7 @@ def fit_ranker(
         effective_clicks (float, default None): the effective sample size of the clicks. By default the table says it;
             give the sum over days if you added tables.
         query (str, default "query_id"): the column of the query in the table; a log knows its own.
+        doc (str, default "doc_id"): the column of the document, to find repeated rows if the table has it.
         folds (int, default 3): the number of parts into which queries are split to choose the size of trees.
         sizes (list of TreeSize, default 6 sizes): what to choose from, small to large: leaves,
             rows of a leaf and trees.
@@ -109,8 +120,9 @@ def fit_ranker(
     if not named:
         raise PosbiasError("There is no feature to rank by. Name the columns of features (features).")
     chosen_sizes = _check_sizes(sizes)
+    fit = _LEARNERS[learner](_LEARNERS[learner].named(parameters or {}), seed)
     if isinstance(weights, ClickLog):
-        weights, query = _weigh(weights, curve, candidates, named)
+        weights, query, doc = _weigh(weights, curve, candidates, named)
     elif curve is not None or candidates is not None:
         raise PosbiasError(
             "A table of weights has its curve and candidates already. Give curve and candidates for a log only."
@@ -119,11 +131,12 @@ def fit_ranker(
     clicks = _effective_clicks(weights, effective_clicks)
     counts = {name: non_negative_numbers(name, column_of(source, name)) for name in _COUNTS}
     group = group_numbers(f"column {query!r}", column_of(source, query))
+    _check_names(named, [query, doc])
+    check_unique_pairs(source, query, group, doc)
     lesson = _Lesson({"query_id": group, **counts}, _features(source, named), clicks)
     _check_features(lesson.x)
     if int(group.max(initial=-1)) + 1 < folds:
         raise PosbiasError(f"There are fewer queries than folds ({folds}). Give more queries, or fewer folds.")
-    fit = _LEARNERS[learner]({**dict(parameters or {})}, seed)
     order = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group]
     some = _rows_to_choose_by(order, folds)
     held_out = _HeldOut(lesson.take(some), order[some] % folds, fit, explain=explain)
@@ -178,6 +191,7 @@ class Ranker:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file, in the format of its library."""
+        writable(path)
         self.model.save_model(os.fspath(path))
 
     def to_text(self) -> str:
@@ -260,8 +274,13 @@ class FormRanker:
 
     def fit(self, X: Any, y: None = None) -> FormRanker:
         """Learn from a table of weights."""
+        features = names("features", self.features)
+        _check_names(features, [self.query, self.doc])
+        iterations = [name for name in self.parameters if name in _ITERATIONS]
+        if iterations:
+            raise PosbiasError(f"Give the number of trees as trees=..., not as {listed(iterations)}.")
         form = learner_form(self.form, X, query=self.query, doc=self.doc)
-        x = _features(as_table(X), names("features", self.features))[form.rows]
+        x = _features(as_table(X), features)[form.rows]
         parameters, trees = form.with_parameters(**self.parameters), integer("trees", self.trees, 1)
         library = self.form.partition("-")[0]
         if library == "sklearn":
@@ -313,16 +332,28 @@ class StepGain(NamedTuple):
     error: float
 
 
-def _weigh(log: ClickLog, curve: Any, candidates: Any, features: Sequence[str]) -> tuple[Any, str]:
-    """Return the table of weights of a log, in a fixed order, and the name of its column of the query."""
+def _weigh(log: ClickLog, curve: Any, candidates: Any, features: Sequence[str]) -> tuple[Any, str, str]:
+    """Return the table of weights of a log, in a fixed order, and its columns of the query and the document."""
     if curve is None:
         raise PosbiasError(
             "A log needs a curve: fit_ranker(log, features, curve=posbias.CrossFit().fit(posbias.harvest(log)))."
         )
-    made = ips_weights(log, curve, candidates=candidates, keep=features)
+    _check_names(features, [log.query, log.doc, log.click, log.clicks, log.impressions, log.position])
+    with features_for_keep():
+        made = ips_weights(log, curve, candidates=candidates, keep=features)
     query, doc = made.columns[:2]
     # Trees depend on the order of rows in the last digits.
-    return made.table.sort_by([(query, "ascending"), (doc, "ascending")]), query
+    return made.table.sort_by([(query, "ascending"), (doc, "ascending")]), query, doc
+
+
+def _check_names(features: Sequence[str], known: Sequence[str | None]) -> None:
+    """Reject features that are ids, or what happened when a document was shown: the label, or what it is made of."""
+    wrong = [name for name in features if name in (*_COUNTS, *known)]
+    if wrong:
+        raise PosbiasError(
+            f"{listed(wrong)} cannot be ranked by: an id or an outcome of the log is not known before a document is "
+            "shown, or says nothing about other queries. Leave it out of features."
+        )
 
 
 def _rows_to_choose_by(order: IntArray, folds: int) -> IntArray:
@@ -529,8 +560,22 @@ class _HeldOut:
 class _Learner(ABC):
     """Boosted trees of one library: `parameters` are the user's own."""
 
+    # Parameters that a `TreeSize` sets, and other names of those that have a default here.
+    by_size: ClassVar[frozenset[str]]
+    aliases: ClassVar[Mapping[str, str]]
     parameters: Mapping[str, Any]
     seed: int
+
+    @classmethod
+    def named(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters by their main names; reject those that the size of trees sets."""
+        wrong = [name for name in parameters if name in cls.by_size]
+        if wrong:
+            raise PosbiasError(
+                f"fit_ranker chooses {listed(wrong)} itself. Leave it out of the parameters, and say what to choose "
+                "from, such as sizes=[(4, 100, 60)] for trees of 4 leaves, 100 rows or more in a leaf, and 60 trees."
+            )
+        return {cls.aliases.get(name, name): value for name, value in parameters.items()}
 
     @abstractmethod
     def rule(self, rule: str, lesson: _Lesson, size: TreeSize) -> Any:
@@ -553,7 +598,37 @@ def _share_of_features(features: int) -> float:
     return min(1.0, max(0.5, _FEW_FEATURES / features))
 
 
+# What LightGBM, XGBoost and scikit-learn call the number of trees, and LightGBM the size of leaves.
+# fmt: off
+_ITERATIONS = frozenset({
+    "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round", "num_rounds",
+    "nrounds", "num_boost_round", "n_estimators", "max_iter",
+})
+_LIGHTGBM_LEAVES = frozenset({
+    "num_leaves", "num_leaf", "max_leaves", "max_leaf", "max_leaf_nodes", "min_data_in_leaf",
+    "min_data_per_leaf", "min_data", "min_child_samples", "min_samples_leaf", "min_sum_hessian_in_leaf",
+    "min_sum_hessian_per_leaf", "min_sum_hessian", "min_hessian", "min_child_weight",
+})
+# fmt: on
+
+
 class _LightGBM(_Learner):
+    by_size = _ITERATIONS | _LIGHTGBM_LEAVES
+    aliases: ClassVar[Mapping[str, str]] = {
+        "shrinkage_rate": "learning_rate",
+        "eta": "learning_rate",
+        "reg_lambda": "lambda_l2",
+        "lambda": "lambda_l2",
+        "max_bins": "max_bin",
+        "sub_feature": "feature_fraction",
+        "colsample_bytree": "feature_fraction",
+        "sub_feature_bynode": "feature_fraction_bynode",
+        "colsample_bynode": "feature_fraction_bynode",
+        "verbose": "verbosity",
+        "random_seed": "seed",
+        "random_state": "seed",
+    }
+
     def _settings(self, size: TreeSize, features: int) -> dict[str, Any]:
         return {
             "learning_rate": 0.1,
@@ -591,6 +666,9 @@ class _LightGBM(_Learner):
 
 
 class _XGBoost(_Learner):
+    by_size = _ITERATIONS | {"grow_policy", "max_depth", "max_leaves", "min_child_weight"}
+    aliases: ClassVar[Mapping[str, str]] = {"learning_rate": "eta", "reg_lambda": "lambda", "random_state": "seed"}
+
     def _settings(self, size: TreeSize, features: int) -> dict[str, Any]:
         return {
             "eta": 0.1,
@@ -638,4 +716,4 @@ def _mean_hessian(form: Any) -> float:
     return float((weights * (1 - 1 / sizes)).sum() / sizes.sum())
 
 
-_LEARNERS: dict[str, Callable[[Mapping[str, Any], int], _Learner]] = {"lightgbm": _LightGBM, "xgboost": _XGBoost}
+_LEARNERS: dict[str, type[_Learner]] = {"lightgbm": _LightGBM, "xgboost": _XGBoost}
