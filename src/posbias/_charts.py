@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from posbias._arrays import FloatArray
 from posbias._text import format_count, printable
 
@@ -30,7 +33,7 @@ _MOST_TICKS, _MARGIN = 7, 0.05
 _TOLERANCE = 1e-6
 # The longest name in a legend, in characters.
 _LONGEST_NAME = 22
-# CellMap show their counts if there are at most this many ranks.
+# A map of pairs of ranks shows its counts if there are at most this many ranks.
 _MOST_RANKS_WRITTEN = 12
 
 
@@ -43,7 +46,7 @@ class Chart:
         x, y (Axis): the axes; one whose `low` is above its `high` runs the other way.
         series (sequence of Series): series of numbers, drawn in this order.
         rules (sequence of Rule): straight lines across the chart.
-        cells (CellMap, default None): counts for pairs of ranks, drawn as a map.
+        cells (CellMap, default None): numbers in rows and columns, drawn as a map.
         arcs (mapping, default empty): the width in points of an arc between two numbers of the x axis.
         note (str, default ""): what the legend says besides the names of the series.
         legend (str, default "best"): where the legend goes if it stands within the picture.
@@ -63,7 +66,7 @@ class Chart:
 
     @property
     def grid(self) -> bool:
-        """Whether there are grid lines: these would strike out the counts of cells."""
+        """Whether there are grid lines: these would strike out the texts of cells."""
         return self.cells is None and not self.arcs
 
 
@@ -157,28 +160,44 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class CellMap:
-    """Counts for pairs of ranks, (M, M), as a map with the first rank in the upper left; cells of 0 are empty."""
+    """Numbers in rows and columns as a map, the first row on top; cells of 0 or NaN are empty.
 
-    counts: FloatArray
-    unit: str
+    Attributes:
+        values (array): the numbers, (rows, columns).
+        scale (Axis or None): the numbers that the shades stand for; None if there are none.
+        written (mapping): the text of each cell that has one, by row and column from 1; lines end with a newline.
+        square (bool, default True): whether the map is as high as it is wide.
+    """
+
+    values: FloatArray
+    scale: Axis | None
+    written: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    square: bool = True
 
     @property
-    def scale(self) -> Axis | None:
-        """The counts that the shades stand for, on a logarithmic scale; None if all are 0."""
-        if not self.counts.any():
-            return None
-        low, high = max(1.0, float(self.counts[self.counts > 0].min())), max(2.0, float(self.counts.max()))
-        return Axis(self.unit, low, max(high, 1.01 * low), _count_ticks, log=True)
+    def filled(self) -> npt.NDArray[np.bool_]:
+        """Which cells have a number."""
+        return np.nan_to_num(self.values) > 0
 
     @property
     def texts(self) -> list[tuple[int, int, str, bool]]:
-        """The row, column and text of each cell that shows its count, and whether its shade is light."""
+        """The row, column and text of each cell that has one, and whether its shade is light."""
         scale = self.scale
-        if scale is None or len(self.counts) > _MOST_RANKS_WRITTEN:
+        if scale is None:
             return []
         # On the shade at 0.35 of the scale, black and white are equally legible.
-        places = [(int(k), int(j), float(self.counts[k, j])) for k, j in zip(*self.counts.nonzero(), strict=True)]
-        return [(k + 1, j + 1, format_count(count), scale.share(count) > 0.35) for k, j, count in places]
+        cells = ((k, j, text, float(self.values[k - 1, j - 1])) for (k, j), text in self.written.items())
+        return [(k, j, text, scale.share(value) > 0.35) for k, j, text, value in cells]
+
+
+def count_map(counts: FloatArray, unit: str) -> CellMap:
+    """Return a map of counts for pairs of ranks, (M, M), whose shades follow a logarithmic scale."""
+    if not counts.any():
+        return CellMap(counts, None)
+    low, high = max(1.0, float(counts[counts > 0].min())), max(2.0, float(counts.max()))
+    scale = Axis(unit, low, max(high, 1.01 * low), _count_ticks, log=True)
+    cells = zip(*counts.nonzero(), strict=True) if len(counts) <= _MOST_RANKS_WRITTEN else ()
+    return CellMap(counts, scale, {(int(k) + 1, int(j) + 1): format_count(float(counts[k, j])) for k, j in cells})
 
 
 def rank_axis(ranks: Sequence[int], label: str = "Rank") -> Axis:

@@ -130,10 +130,12 @@ def legible(name: str) -> str:
 
 def _draw_cells(axes: Any, cells: CellMap) -> None:
     colors = optional("matplotlib.colors", "Plots need")
-    scale, edges = cells.scale, np.arange(len(cells.counts) + 1) + 0.5
+    scale, (down, across) = cells.scale, (np.arange(size + 1) + 0.5 for size in cells.values.shape)
     shades = colors.LinearSegmentedColormap.from_list("posbias", SHADES)
-    norm = None if scale is None else colors.LogNorm(scale.low, scale.high)
-    image = axes.pcolormesh(edges, edges, np.ma.masked_equal(cells.counts, 0), cmap=shades, norm=norm)
+    norm = None
+    if scale is not None:
+        norm = (colors.LogNorm if scale.log else colors.Normalize)(scale.low, scale.high)
+    image = axes.pcolormesh(across, down, np.ma.masked_where(~cells.filled, cells.values), cmap=shades, norm=norm)
     if scale is not None:
         bar = axes.figure.colorbar(image, ax=axes, fraction=0.05)
         bar.ax.set_title(scale.label, fontsize="small")
@@ -141,7 +143,8 @@ def _draw_cells(axes: Any, cells: CellMap) -> None:
     for row, column, text, light in cells.texts:
         style = {"ha": "center", "va": "center", "fontsize": 7.5, "color": "black" if light else "white"}
         axes.text(column, row, text, **style)
-    axes.set_aspect("equal")
+    if cells.square:
+        axes.set_aspect("equal")
 
 
 def _draw_arcs(axes: Any, chart: Chart) -> None:

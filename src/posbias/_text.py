@@ -40,7 +40,7 @@ _GAP = 2
 _LONGEST_BAR, _SHORTEST_BAR = 24, 6
 
 
-def listed(names: Iterable[str], most: int = 12) -> str:
+def listed(names: Iterable[object], most: int = 12) -> str:
     """Return names for a message, at most a dozen of them."""
     names = list(names)
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""

@@ -50,6 +50,7 @@ def test_output_section_has_only_output_options(command: str) -> None:
         "--json",
         "--csv",
         "--truth",
+        "--columns",
         "--force",
         "--fail-on-difference",
         "--help",
@@ -71,7 +72,7 @@ def test_help_of_estimate_starts_with_the_curve_and_has_output_after_the_log() -
     assert [*listed].index("Output") == [*listed].index("Source of the log") + 1
     assert "--random" in listed["Curve"]
     assert listed["Curve"][:3] == ["--estimator", "--by", "--max-rank"]
-    assert listed["Output"][:3] == ["--plot", "--json", "--csv"]
+    assert listed["Output"][:4] == ["--plot", "--columns", "--json", "--csv"]
 
 
 def test_options_without_section_are_shown() -> None:

@@ -47,6 +47,7 @@ RUN = {
     "docs/estimators.md": {"pycon"},
     "docs/evaluation.md": {"console", "pycon"},
     "docs/events.md": {"console", "pycon"},
+    "docs/grids_and_feeds.md": {"console", "pycon"},
     "docs/harvest_file.md": {"pycon"},
     "docs/harvests.md": {"pycon"},
     "docs/intervals.md": {"pycon"},

@@ -16,7 +16,7 @@ from posbias import plots
 from posbias._charts import MARKERS, Chart
 from posbias._matplotlib import COLORS, draw, legible
 from posbias._text import format_count
-from posbias.curves.curve import curve_chart
+from posbias.curves.curve import curve_chart, grid_chart
 from posbias.judging.compare import comparison_chart
 from posbias.judging.diagnostics import measure_pair_ratios
 from posbias.learning.evaluate import Estimate, Evaluation, RankingResult, evaluation_chart
@@ -107,7 +107,7 @@ def charts(harvest: posbias.Harvest, fitted: posbias.CrossFit, kept: posbias.His
         "plan": plan_chart(posbias.plan(harvest, scenarios=False)),
     }
     assert {*found, "save"} == {*plots.__all__}
-    return found
+    return found | {"grid": grid_chart(curve, 3)}
 
 
 def test_both_renderers_draw_every_chart(
@@ -152,6 +152,42 @@ def test_plots_show_the_estimates(harvest: posbias.Harvest, fitted: posbias.Cros
     changes = np.concatenate([line.get_ydata()[np.equal(line.get_xdata(), 2)] for line in axes.lines[:-1]])
     expected = 100 * (fitted.deletions_[:, 1] / fitted.propensity_[1] - 1)
     np.testing.assert_allclose(np.sort(changes), np.sort(expected))
+
+
+def test_a_grid_is_drawn_as_a_heat_map_of_its_places(fitted: posbias.CrossFit) -> None:
+    phone = fitted.segments_["phone"]
+    axes = phone.plot(columns=2)
+    shown = axes.collections[0].get_array()
+    # Five ranks fill the rows of two columns one after the other; the last place is empty.
+    np.testing.assert_allclose(shown.compressed(), phone.propensity_)
+    assert shown.mask.tolist() == [[False, False], [False, False], [False, True]]
+    first_is_on_top = axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert first_is_on_top
+    written = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
+    low, high = phone.interval_[3]
+    assert written[2, 2] == f"{phone.propensity_[3]:.3f}\n{low:.3f}–{high:.3f}"
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("Row", "Column")
+
+
+@pytest.mark.parametrize("columns", [0, 6, 2.0, True])
+def test_a_grid_of_impossible_columns_is_refused(fitted: posbias.CrossFit, columns: object) -> None:
+    with pytest.raises(posbias.CurveError, match="columns must be a whole number from 1 to 5"):
+        plots.curve(fitted.segments_["phone"], columns=columns)
+
+
+def test_a_heat_map_shows_one_curve_alone(fitted: posbias.CrossFit) -> None:
+    with pytest.raises(posbias.CurveError, match="2 segments by device"):
+        fitted.plot(columns=2)
+    with pytest.raises(posbias.CurveError, match="neither the truth nor a joint band"):
+        fitted.segments_["phone"].plot(columns=2, joint=True)
+
+
+def test_a_heat_map_without_estimates_is_empty(fitted: posbias.CrossFit) -> None:
+    curve = fitted.segments_["phone"].curve()
+    unknown = tuple(replace(p, propensity=None, low=None, high=None) for p in curve.positions)
+    chart = grid_chart(replace(curve, positions=unknown, covariance=None), 3)
+    assert not draw(chart).texts
+    assert "<image" in draw_svg(chart, [], key="k", title="", text="")
 
 
 def test_pairs_that_contradict_the_curve_are_marked(harvest: posbias.Harvest) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import posbias
 from posbias._charts import Chart, Series, number_axis, rank_axis, round_numbers, round_ratios
 from posbias.plots.evidence import sets_chart
-from posbias.reporting.charts import curve_figure, curves_figure, history_figure, segment_curves
+from posbias.reporting.charts import curve_figure, curves_figure, grid_figure, history_figure, segment_curves
 from posbias.reporting.drawing import draw_svg
 
 numbers = st.floats(1e-9, 1e9)
@@ -192,3 +192,32 @@ def test_the_label_of_an_axis_does_not_touch_the_numbers() -> None:
     assert longest is not None
     # Text is 10 points high. In wide fonts a digit is 6.4 points wide and a dot 3.2; a descender is 2.4 points deep.
     assert 7.6 <= float(label[1]) < float(longest[1]) - 4 * 6.4 - 3.2 - 1.5
+
+
+def test_the_map_of_a_grid_has_a_mark_and_a_row_for_each_place(curve: posbias.Curve) -> None:
+    figure = grid_figure("p0-grid", "Examination by place", curve, 2)
+    assert [row[:3] for row in figure.table.rows] == [
+        ("1", "1", "1"),
+        ("2", "1", "2"),
+        ("3", "2", "1"),
+        ("4", "2", "2"),
+        ("5", "3", "1"),
+    ]
+    boxes = re.findall(r'<path d="M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)', figure.svg.split('<g class="marks">')[1])
+    (left, top, width, height), second, third = (tuple(map(float, box)) for box in boxes[:3])
+    assert second == pytest.approx((left + width, top, width, height), abs=0.2)
+    assert third == pytest.approx((left, top + height, width, height), abs=0.2)
+    assert f">{curve.propensity[1]:.3f}<" in figure.svg
+
+
+def test_a_report_of_a_grid_has_a_map_of_each_segment() -> None:
+    world = posbias.World(queries=300, max_rank=4, segments={"phone": 1.2, "desktop": 0.8})
+    log = posbias.ClickLog(posbias.simulate(world))
+    titles = re.compile(r'<figure id="p0-grid\d">\s*<figcaption><h3>([^<]*)')
+    by_device = posbias.report(log, max_rank=4, by="device", columns=2).to_html()
+    assert titles.findall(by_device) == ["Examination by place: desktop", "Examination by place: phone"]
+    whole = posbias.harvest(log, max_rank=4)
+    assert titles.findall(posbias.report(whole, columns=2).to_html()) == ["Examination by place"]
+    assert titles.findall(posbias.report(whole).to_html()) == []
+    with pytest.raises(posbias.CurveError, match="columns must be a whole number from 1 to 4"):
+        posbias.report(whole, columns=5)

@@ -13,6 +13,7 @@ from posbias._text import printable_lines
 from posbias.cli.options import (
     LOG_SECTIONS,
     SectionedCommand,
+    columns_option,
     engine_from_flags,
     flag_name,
     force_option,
@@ -70,7 +71,7 @@ _PARAMETERS = {
             "prior",
         ),
         **LOG_SECTIONS,
-        "Output": ("plot", "as_json", "as_csv", "truth"),
+        "Output": ("plot", "columns", "as_json", "as_csv", "truth"),
     },
 )
 @log_options
@@ -100,6 +101,7 @@ _PARAMETERS = {
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @plot_option("Draw the curve with its band")
+@columns_option("Columns of a grid whose places are numbered row by row: --plot draws a heat map.")
 @click.option("--truth", metavar="FILE", help="True curve of a simulated log, to show in the table or plot.")
 @harvest_options
 @force_option
@@ -118,6 +120,7 @@ def estimate(
     as_json: bool,
     as_csv: bool,
     plot: str | None,
+    columns: int | None,
     truth: str | None,
     **flags: Any,
 ) -> None:
@@ -132,6 +135,8 @@ def estimate(
         raise click.UsageError(
             f"--truth is shown in the table or in a --plot, not by {'--json' if as_json else '--csv'}. Leave one out."
         )
+    if columns is not None and plot is None:
+        raise click.UsageError("--columns is about the picture. Add --plot FILE, or leave out --columns.")
     _refuse_interval_flags(estimator, interval, joint)
     if plot is not None:
         from posbias._optional import import_in_background, require
@@ -174,7 +179,7 @@ def estimate(
     if plot is not None:
         from posbias.curves.curve import save_plot
 
-        save_plot(curve, plot, truth=true_curve, joint=joint)
+        save_plot(curve, plot, truth=true_curve, joint=joint, columns=columns)
 
 
 def _refuse_interval_flags(estimator: str | None, interval: str, joint: bool) -> None:

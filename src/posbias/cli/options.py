@@ -293,6 +293,11 @@ _PLOT_ENDINGS = (".png", ".svg", ".pdf")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def columns_option(help: str) -> Callable[[F], F]:
+    """Return the option `--columns`."""
+    return click.option("--columns", type=click.IntRange(1), metavar="N", help=help)
+
+
 def plot_option(help: str) -> Callable[[F], F]:
     """Return the option --plot; its help begins with what is drawn."""
     return click.option("--plot", metavar="FILE", callback=_check_plot_ending, help=f"{help} as .png, .svg or .pdf.")

@@ -11,6 +11,7 @@ from posbias.cli.options import (
     LOG_SECTIONS,
     SectionedCommand,
     as_flags,
+    columns_option,
     engine_from_flags,
     estimator_option,
     force_option,
@@ -28,7 +29,7 @@ from posbias.cli.options import (
 @click.command(
     cls=SectionedCommand,
     sections={
-        "Report": ("estimator", "by", "max_rank", "level", "history"),
+        "Report": ("estimator", "by", "max_rank", "level", "columns", "history"),
         **LOG_SECTIONS,
         "Output": ("output",),
     },
@@ -38,10 +39,13 @@ from posbias.cli.options import (
 @estimator_option(help="Estimator of the curve.")
 @level_option
 @click.option("--history", metavar="FILE", help="History file with the curves of many days, from posbias history.")
+@columns_option("Columns of a grid whose places are numbered row by row: add a heat map.")
 @harvest_options
 @force_option
 @max_rank_and_engine_options
-def report(output: str, estimator: str | None, level: float, history: str | None, **flags: Any) -> None:
+def report(
+    output: str, estimator: str | None, level: float, columns: int | None, history: str | None, **flags: Any
+) -> None:
     """Write a report about a curve as one HTML page.
 
     LOG is a click log or a harvest; two harvests are compared with each other. The page shows the curve, whether to
@@ -65,7 +69,13 @@ def report(output: str, estimator: str | None, level: float, history: str | None
     from posbias.reporting.report import report as make_report
 
     import_in_background("posbias.reporting.page", "jinja2")
-    settings: dict[str, Any] = {"estimator": estimator, "level": level, "history": history, "command": command}
+    settings: dict[str, Any] = {
+        "estimator": estimator,
+        "level": level,
+        "columns": columns,
+        "history": history,
+        "command": command,
+    }
     if harvests:
         result = make_report(*harvests, force=flags["force"], **settings)
     else:

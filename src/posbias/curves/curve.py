@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbias._charts import MARKERS, Chart, Series, known, number_axis, rank_axis
+from posbias._charts import MARKERS, Axis, CellMap, Chart, Series, known, number_axis, rank_axis, round_ratios
 from posbias._json import checksum
 from posbias._matplotlib import draw
 from posbias._matplotlib import save as save_picture
 from posbias._optional import Columns, pandas_frame, polars_frame
 from posbias._text import Column, csv_field, format_ranges, html_table, label, printable, table, wrap
-from posbias._validate import boolean, number, share
+from posbias._validate import boolean, integer, number, share
 from posbias.errors import CurveError
 from posbias.logs.click_log import Segment
 from posbias.version import __version__
@@ -46,6 +46,8 @@ _KINDS: dict[str, type[int] | type[float] | type[str]] = {
 }
 # More segments than this would hide each other in a chart.
 _MOST_SEGMENTS = 7
+# The cells of a heat map have no numbers with more columns than the first, and no intervals with more than the second.
+_MOST_COLUMNS_WRITTEN, _MOST_COLUMNS_WITH_INTERVALS = 12, 5
 
 
 @dataclass(frozen=True)
@@ -416,16 +418,81 @@ def curve_html(curve: Curve) -> str:
     )
 
 
-def save_plot(curve: Curve, path: str, *, truth: Sequence[float] | None = None, joint: bool = False) -> None:
+def save_plot(
+    curve: Curve,
+    path: str,
+    *,
+    truth: Sequence[float] | None = None,
+    joint: bool = False,
+    columns: int | None = None,
+) -> None:
     """Write the picture of a curve as PNG, SVG or PDF."""
-    save_picture(draw_curve(curve, truth=truth, joint=joint), path)
+    save_picture(draw_curve(curve, truth=truth, joint=joint, columns=columns), path)
 
 
 def draw_curve(
-    curve: Curve, ax: Axes | None = None, *, truth: Sequence[float] | Any = None, joint: bool = False
+    curve: Curve,
+    ax: Axes | None = None,
+    *,
+    truth: Sequence[float] | Any = None,
+    joint: bool = False,
+    columns: int | None = None,
 ) -> Axes:
-    """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth if it is known."""
-    return draw(curve_chart(curve, truth=truth, joint=joint), ax)
+    """Draw a curve with its intervals, its joint band if asked for, its segments, and the truth if it is known.
+
+    With `columns`, ranks are the places of a grid, row by row, and the curve is drawn as a heat map.
+    """
+    if columns is None:
+        return draw(curve_chart(curve, truth=truth, joint=joint), ax)
+    if truth is not None or joint:
+        raise CurveError("A heat map (columns) shows neither the truth nor a joint band. Leave out one of them.")
+    if curve.segments:
+        raise CurveError(
+            f"A heat map (columns) shows one curve, and this one has {len(curve.segments):,} segments by "
+            f"{printable(', '.join(curve.by))}. Draw a segment in Python (segments_[...].plot), leave out the "
+            "segments, or write a report, which draws a map of each."
+        )
+    return draw(grid_chart(curve, columns), ax)
+
+
+def grid_chart(curve: Curve, columns: int) -> Chart:
+    """Return the heat map of a curve whose ranks are the places of a grid, numbered row by row.
+
+    A cell shows the propensity and, if there is room, its interval.
+    """
+    last = max(p.position for p in curve.positions)
+    integer("columns", columns, 1, curve.max_rank, CurveError)
+    rows = -(-last // columns)
+    values, written = np.full((rows, columns), np.nan), {}
+    for p in curve.positions:
+        if p.propensity is None:
+            continue
+        row, column = grid_place(p.position, columns)
+        values[row - 1, column - 1] = p.propensity
+        if columns <= _MOST_COLUMNS_WRITTEN:
+            ends = _ends(p.low, p.high, p.position).replace(" ", "") if columns <= _MOST_COLUMNS_WITH_INTERVALS else ""
+            written[row, column] = f"{p.propensity:.3f}" + (f"\n{ends}" if ends else "")
+    down, across = rank_axis(range(1, rows + 1), "Row"), rank_axis(range(1, columns + 1), "Column")
+    # Equal ratios have equal differences of shade.
+    shown = values[np.nan_to_num(values) > 0]
+    low, high = (float(shown.min()), float(shown.max())) if len(shown) else (1.0, 1.0)
+    scale = Axis("Propensity", low, max(high, 1.01 * low), round_ratios, log=True)
+    return Chart(
+        f"Examination by place: {curve.estimator}, {curve.interval_name}",
+        across,
+        replace(down, low=down.high, high=down.low),
+        cells=CellMap(values, scale, written, square=False),
+        height=1.0 + 0.45 * rows,
+    )
+
+
+def grid_place(rank: int, columns: int) -> tuple[int, int]:
+    """Return the row and the column of a rank in a grid that is numbered row by row, all from 1.
+
+    >>> [grid_place(rank, 3) for rank in (1, 3, 4)]
+    [(1, 1), (1, 3), (2, 1)]
+    """
+    return (rank - 1) // columns + 1, (rank - 1) % columns + 1
 
 
 def curve_chart(curve: Curve, *, truth: Sequence[float] | Any = None, joint: bool = False) -> Chart:

@@ -165,20 +165,29 @@ class CurveEstimator(ABC):
         """Return the fitted curve, which prints as a table; `to_pandas` and `to_polars` convert it to a data frame."""
         return self.curve()
 
-    def plot(self, ax: Axes | None = None, *, truth: FloatArray | None = None, joint: bool = False) -> Axes:
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        truth: FloatArray | None = None,
+        joint: bool = False,
+        columns: int | None = None,
+    ) -> Axes:
         """Draw the curve with its confidence intervals.
 
         Arguments:
             ax (Axes, default None): where to draw; by default on new axes.
             truth (array, default None): the true curve of a simulation, drawn beside the estimate.
             joint (bool, default False): whether to draw the joint band of all ranks, too.
+            columns (int, default None): the columns of a grid whose places are numbered row by row, to draw the curve
+                as a heat map.
 
         Returns:
             The Axes.
         """
         from posbias.curves.curve import draw_curve
 
-        return draw_curve(self.curve(), ax, truth=truth, joint=joint)
+        return draw_curve(self.curve(), ax, truth=truth, joint=joint, columns=columns)
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the estimator by name."""

@@ -76,7 +76,7 @@ from posbias.harvesting.tables import (
     sort_cells,
     strata_from_cells,
 )
-from posbias.logs.click_log import WEIGHTINGS, ClickLog, Layout, Segment, Weighting
+from posbias.logs.click_log import WEIGHTINGS, ClickLog, Layout, Segment, Weighting, no_segment
 from posbias.progress import Progress, silent
 from posbias.sql.dialects import BUCKET_RULE
 from posbias.sql.plan import QueryPlan
@@ -459,9 +459,9 @@ class Harvest:
         Arguments:
             key (str or tuple): the value of the segment, or one value for each segment column.
         """
-        wanted = (key,) if isinstance(key, str) else tuple(key)
+        wanted = tuple(key) if isinstance(key, tuple | list) else (key,)
         if wanted not in self.segments:
-            raise HarvestError(f"There is no segment {wanted!r}. Segments: {listed(map(str, self.segments))}.")
+            raise HarvestError(no_segment(key, self.segments if self.by else ()))
         mask = self.table.segment == self.segments.index(wanted)
         columns = self.table.where(mask).columns() | {"segment": np.zeros(int(mask.sum()), dtype=np.int64)}
         if isinstance(self.table, Cells):

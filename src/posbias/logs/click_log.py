@@ -10,12 +10,13 @@ draft of 2025 (min).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from numbers import Integral
 from typing import Any, Literal, TypeVar, get_args
 
-from posbias._text import source_repr
+from posbias._text import listed, source_repr
 from posbias.errors import LogError
 
 Weighting = Literal["traffic", "uniform", "harmonic", "min"]
@@ -60,12 +61,21 @@ class BySegment(dict[Segment, V]):
     >>> curves = BySegment({("phone",): 1, ("desktop",): 2})
     >>> curves["phone"], curves[("phone",)]
     (1, 1)
+    >>> curves["tablet"]
+    Traceback (most recent call last):
+    KeyError: "There is no segment 'tablet'. Segments: 'phone', 'desktop'."
     """
 
     def __missing__(self, key: object) -> V:
         if isinstance(key, str) and (key,) in self:
             return self[(key,)]
-        raise KeyError(key)
+        raise KeyError(no_segment(key, self))
+
+
+def no_segment(key: object, segments: Iterable[Segment]) -> str:
+    """Return the message about a segment that does not exist; a segment of one column is named by its value."""
+    names = [one[0] if len(one) == 1 else one for one in segments]
+    return f"There is no segment {key!r}. Segments: {listed(names)}."
 
 
 class DefaultName(str):

@@ -48,16 +48,19 @@ def curve(
     *,
     truth: Sequence[float] | None = None,
     joint: bool = False,
+    columns: int | None = None,
 ) -> Axes:
-    """Draw a curve with its confidence intervals, and those of its segments.
+    """Draw a curve with its confidence intervals, and those of its segments; or as the heat map of a grid.
 
     Arguments:
         estimate (Curve or fitted estimator): the curve.
         ax (Axes, default None): where to draw; None for a new figure.
         truth (sequence of float, default None): the true propensities from rank 1 on, if they are known.
         joint (bool, default False): whether to draw the band that holds the whole curve at once.
+        columns (int, default None): the columns of a grid whose places are numbered row by row, to draw the curve as a
+            heat map.
     """
-    return draw_curve(curve_of(estimate), ax, truth=truth, joint=joint)
+    return draw_curve(curve_of(estimate), ax, truth=truth, joint=joint, columns=columns)
 
 
 def curves(

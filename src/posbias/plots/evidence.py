@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posbias._arrays import FloatArray, IntArray
-from posbias._charts import ARC_HEIGHT, Axis, CellMap, Chart, Rule, Series, number_axis, rank_axis
+from posbias._charts import ARC_HEIGHT, Axis, Chart, Rule, Series, count_map, number_axis, rank_axis
 from posbias._matplotlib import draw
 from posbias.curves.curve import Curve, curve_series, propensity_chart
 from posbias.errors import CurveError, EstimateError, HarvestError
@@ -182,7 +182,7 @@ def sets_chart(counts: FloatArray, *, of_pairs: bool = False) -> Chart:
         f"{'Sizes of' if of_pairs else 'Clicks in'} the intervention sets",
         rank_axis(ranks, "Its other rank, k'"),
         replace(y, low=y.high, high=y.low),
-        cells=CellMap(counts, "Pairs" if of_pairs else "Clicks"),
+        cells=count_map(counts, "Pairs" if of_pairs else "Clicks"),
         height=4.5,
     )
 

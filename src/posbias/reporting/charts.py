@@ -14,7 +14,7 @@ import numpy as np
 
 from posbias._charts import Chart, Series, known, number_axis, rank_axis, short_names
 from posbias._text import label, printable
-from posbias.curves.curve import Curve, Position, curve_chart, largest_segments
+from posbias.curves.curve import Curve, Position, curve_chart, grid_chart, grid_place, largest_segments
 from posbias.estimators.base import connected_ranks
 from posbias.estimators.one_curve import MAX_FACTOR, unnoticed_factors
 from posbias.judging.compare import Comparison, comparison_chart, format_change, p_value_cell
@@ -171,6 +171,19 @@ def curves_figure(key: str, title: str, text: str, curves: Mapping[str, Curve]) 
         Table(("rank", *curves), tuple(rows)),
         at=ranks,
     )
+
+
+def grid_figure(key: str, title: str, curve: Curve, columns: int) -> Figure:
+    """Return the heat map of a curve whose ranks are the places of a grid, numbered row by row."""
+    rows, marks = [], []
+    heads = ("place", "row", "column", "propensity", "interval")
+    for p in curve.positions:
+        row, column = grid_place(p.position, columns)
+        ends = "" if p.position == 1 else interval(p.low, p.high)
+        rows.append((f"{p.position}", f"{row}", f"{column}", number(p.propensity), ends))
+        marks.append(Mark(_describe(heads, rows[-1]), x=column, y=row, cell=True))
+    text = "How often each place of the grid is seen relative to the first, which is the place in the upper left."
+    return _figure(key, title, text, grid_chart(curve, columns), Table(heads, tuple(rows)), marks=marks)
 
 
 def without_segments(curve: Curve) -> Curve:

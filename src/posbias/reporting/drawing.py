@@ -47,15 +47,18 @@ _ROW, _SAMPLE, _CHARACTER = 15.0, 18.0, 5.8
 _REACH = 6.0
 # The largest number of cells in a row of a map that a screen can show, and the place and width of the scale beside it.
 _MOST_CELLS, _SCALE_GAP, _SCALE_WIDTH = 500, 7.0, 11.0
+# The height of a line of text in a cell.
+_CELL_LINE = 9.0
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A part of a chart that shows a text: a column at x, a row at y, or the surroundings of a point."""
+    """A part of a chart that shows a text: a column at x, a row at y, the surroundings of a point, or a cell."""
 
     text: str
     x: float | None = None
     y: float | None = None
+    cell: bool = False
 
 
 def draw_svg(chart: Chart, marks: Sequence[Mark], *, key: str, title: str, text: str) -> str:
@@ -69,8 +72,10 @@ def draw_svg(chart: Chart, marks: Sequence[Mark], *, key: str, title: str, text:
     """
     legend, rows = _legend(chart)
     top = _ABOVE + rows * _ROW
-    width, height = (_MAP, _MAP) if chart.cells is not None else (_WIDTH - _LEFT - _RIGHT, 0.0)
-    frame = Frame(chart.x, chart.y, _LEFT, _LEFT + width, top, top + (height or _INCH * chart.height - _ABOVE - _BELOW))
+    width, height = _WIDTH - _LEFT - _RIGHT, _INCH * chart.height - _ABOVE - _BELOW
+    if chart.cells is not None:
+        width, height = _MAP, _MAP if chart.cells.square else height
+    frame = Frame(chart.x, chart.y, _LEFT, _LEFT + width, top, top + height)
     inside = [
         _cells(chart.cells, frame) if chart.cells is not None else "",
         _group(0, [_arc(*ends, width, frame) for ends, width in chart.arcs.items()]) if chart.arcs else "",
@@ -115,7 +120,7 @@ class Frame:
 
 
 def _outline(mark: Mark, frame: Frame) -> str:
-    if mark.x is not None and mark.y is not None:
+    if mark.x is not None and mark.y is not None and not mark.cell:
         x, y = frame.at(mark.x, mark.y)
         return _box(x - _REACH, y - _REACH, 2 * _REACH, 2 * _REACH)
     left, right, top, bottom = frame.left, frame.right, frame.top, frame.bottom
@@ -234,18 +239,22 @@ def _arc(first: int, last: int, width: float, frame: Frame) -> str:
 
 
 def _cells(cells: CellMap, frame: Frame) -> str:
-    scale, counts = cells.scale, cells.counts
+    scale = cells.scale
     if scale is None:
         return ""
-    kept = np.unique(np.linspace(0, len(counts) - 1, _MOST_CELLS).astype(int))
-    shown = counts[np.ix_(kept, kept)]
-    shares = np.log(np.clip(shown, scale.low, scale.high) / scale.low) / math.log(scale.high / scale.low)
-    levels = np.where(shown > 0, 1 + np.rint(254 * shares), 0).astype(np.uint8)
+    kept = np.ix_(*(np.unique(np.linspace(0, size - 1, _MOST_CELLS).astype(int)) for size in cells.values.shape))
+    shown, filled = np.where(cells.filled, cells.values, scale.low)[kept], cells.filled[kept]
+    low, high, own = (np.log(v) if scale.log else v for v in (scale.low, scale.high, shown))
+    shares = np.clip((own - low) / (high - low), 0, 1)
+    levels = np.where(filled, 1 + np.rint(254 * shares), 0).astype(np.uint8)
     texts = []
     for row, column, text, light in cells.texts:
         x, y = frame.at(column, row)
-        texts.append(_text(text, x, y + 2.6, "on-light" if light else "on-dark"))
-    return _image(levels, frame.left, frame.top, _MAP, _MAP, "cells") + "".join(texts)
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            place = y + 2.6 + _CELL_LINE * (number - (len(lines) - 1) / 2)
+            texts.append(_text(line, x, place, "on-light" if light else "on-dark"))
+    return _image(levels, frame.left, frame.top, _MAP, frame.bottom - frame.top, "cells") + "".join(texts)
 
 
 def _shades(scale: Axis, frame: Frame) -> str:

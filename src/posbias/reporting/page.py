@@ -29,6 +29,7 @@ from posbias.reporting.charts import (
     curve_figure,
     curves_figure,
     graph_figure,
+    grid_figure,
     history_figure,
     interval,
     pair_ratios_figure,
@@ -70,7 +71,10 @@ def render(report: Report, spell: Spelling) -> str:
     style, script = _file("page.css"), _file("page.js")
     page: str = environment.from_string(_file("page.html")).render(
         report=report,
-        parts=[_page_part(part, f"p{number}", steps) for number, (part, steps) in enumerate(report.next_steps)],
+        parts=[
+            _page_part(part, f"p{number}", steps, report.columns)
+            for number, (part, steps) in enumerate(report.next_steps)
+        ],
         comparison=_comparison_figures(report),
         history=None if report.history is None else history_figure(report.history),
         spell=spell,
@@ -95,7 +99,7 @@ def _comparison_figures(report: Report) -> tuple[Figure, ...]:
     return comparison_figure(report.comparison), both
 
 
-def _page_part(part: ReportPart, key: str, steps: Mapping[str, str]) -> PagePart:
+def _page_part(part: ReportPart, key: str, steps: Mapping[str, str], columns: int | None) -> PagePart:
     curve = thin_curve(part.curve)
     estimators = {name: thin_curve(found) for name, found in part.estimators.items() if isinstance(found, Curve)}
     segments = None
@@ -124,11 +128,21 @@ def _page_part(part: ReportPart, key: str, steps: Mapping[str, str]) -> PagePart
             estimators,
         ),
         segments=segments,
+        grids=_grid_figures(key, part.curve, columns),
         weights=weights_figure(f"{key}-weights", part.weights),
         steps=steps,
         json=json,
         left_out=left_out,
     )
+
+
+def _grid_figures(key: str, curve: Curve, columns: int | None) -> tuple[Figure, ...]:
+    """Return the heat map of a curve, or those of its segments, if it is a curve of a grid."""
+    if columns is None:
+        return ()
+    title = "Examination by place"
+    maps = {f"{title}: {name}": part for name, part in segment_curves(curve, _MOST_SEGMENTS).items()} or {title: curve}
+    return tuple(grid_figure(f"{key}-grid{place}", *one, columns) for place, one in enumerate(maps.items()))
 
 
 @dataclass(frozen=True)
@@ -141,6 +155,7 @@ class PagePart:
     evidence: tuple[Figure, ...]
     estimators: Figure
     segments: Figure | None
+    grids: tuple[Figure, ...]
     weights: Figure
     steps: Mapping[str, str]
     json: str

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 from posbias._arrays import FloatArray, run_in_background
 from posbias._defaults import DEFAULT_CAP, DEFAULT_LEVEL, DEFAULT_MAX_RANK
 from posbias._text import as_python, format_ranks, label, printable, spelled
+from posbias._validate import integer, share, texts
 from posbias._validate import names as segment_columns
-from posbias._validate import share, texts
 from posbias.curves.curve import Curve, Position, largest_segments
 from posbias.engines import EngineChoice, open_log
 from posbias.errors import CurveError, EstimateError, HarvestError, Spelling
@@ -98,6 +98,7 @@ def report(
     engine: EngineChoice | None = None,
     progress: Progress = silent,
     force: bool = False,
+    columns: int | None = None,
     command: str | None = None,
 ) -> Report:
     """Report on a log or a harvest in one page: the curve, whether to trust it, the evidence, and how to use it.
@@ -113,6 +114,7 @@ def report(
         history (History or path, default None): the curves of many days, or the file of them.
         max_rank, by, weighting, non_functional, engine, progress, force: settings of the harvest of a log, as in
             `posbias.harvest`.
+        columns (int, default None): the columns of a grid whose places are numbered row by row, to add a heat map.
         command (str, default None): the command that creates the report, to be shown in it.
 
     Returns:
@@ -150,6 +152,8 @@ def report(
     fits, parts = [], []
     for one, name in zip(sources, source_names, strict=True):
         harvest, page_clicks = _get_harvest(one, settings, engine, progress)
+        if columns is not None:
+            integer("columns", columns, 1, harvest.max_rank, CurveError)
         chosen = choose_estimator(harvest, estimator)
         # NumPy lets both run at the same time.
         evidence = run_in_background(partial(_measure_evidence, harvest, chosen, level))
@@ -158,7 +162,7 @@ def report(
     comparison = None
     if len(fits) == 2:
         comparison = compare(*fits, level=level, names=[part.name for part in parts])
-    return Report(tuple(parts), comparison, days, command)
+    return Report(tuple(parts), comparison, days, command, columns=columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +177,7 @@ class Report:
         history (History or None): the curves of many days.
         command (str or None): the command that creates the report.
         steps (tuple of mapping or None): the commands to run next by purpose, for each part; None for Python code.
+        columns (int or None): the columns of a grid, drawn as a heat map.
         version (str): the version of posbias.
     """
 
@@ -181,6 +186,7 @@ class Report:
     history: History | None = None
     command: str | None = None
     steps: tuple[Mapping[str, str], ...] | None = None
+    columns: int | None = None
     version: str = field(default=__version__)
 
     @property
