@@ -927,6 +927,35 @@ def test_a_log_without_rankers_is_diagnosed() -> None:
     assert ranker_effects(RankerPairs.of(posbias.harvest(posbias.ClickLog(log, ranker="none")))) == {}
 
 
+def cyclic_log() -> pa.Table:
+    """Return a log without rankers whose pairs of ranks contradict each other: p₂/p₁ = p₃/p₂ = ½, but p₃/p₁ = 0.9."""
+    rng = np.random.default_rng(0)
+    rates = {(1, 2): (0.8, 0.4), (2, 3): (0.6, 0.3), (1, 3): (0.4, 0.36)}
+    rows = []
+    for query in range(600):
+        ranks = [*rates][query % 3]
+        for view in range(10):
+            for document, rank in zip("xy", ranks if view % 2 else ranks[::-1], strict=True):
+                clicked = rng.random() < rates[ranks][ranks.index(rank)]
+                rows.append({"query_id": query, "impression_id": 10 * query + view, "doc_id": document})
+                rows[-1] |= {"position": rank, "clicked": int(clicked)}
+            rest = ({1, 2, 3} - {*ranks}).pop()
+            rows.append({"query_id": query, "impression_id": 10 * query + view, "doc_id": "z", "position": rest})
+            rows[-1] |= {"clicked": int(rng.random() < 0.2)}
+    return pa.Table.from_pylist(rows)
+
+
+def test_contradictions_without_rankers_are_told_without_rankers() -> None:
+    harvest = posbias.harvest(posbias.ClickLog(cyclic_log(), ranker="none"), max_rank=3)
+    finding = only(diagnose_harvest(harvest), "contradictory-pairs")
+    assert finding.message.startswith("Pairs of ranks contradict each other: no single curve fits the clicks (p <")
+    assert finding.example.startswith("rank 1 against rank 3: ")
+    assert finding.remedy.endswith("compare only within a day or week (window).")
+    assert "any" not in str(finding).replace("many", "")
+    with pytest.raises(HarvestError, match="the log names no rankers"):
+        diagnose_harvest(harvest, split={"a": 50, "b": 50})
+
+
 def test_other_types_are_refused() -> None:
     with pytest.raises(HarvestError, match="takes a Harvest or a ClickLog, not a str"):
         posbias.diagnose("clicks.parquet")

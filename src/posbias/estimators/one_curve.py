@@ -78,6 +78,9 @@ _REMEDIES = {
 }
 
 
+_NAME_RANKERS = "Name the column of the ranker (ranker), or compare only within a day or week (window)."
+
+
 # ---- The tests as findings
 
 
@@ -91,7 +94,7 @@ def assumption_tests(one_curve: OneCurve, harvest: Harvest) -> list[AssumptionTe
         len(evidence["largest_residuals"]),
         example="; ".join(evidence["largest_residuals"]),
         evidence=evidence,
-        remedy=_REMEDIES[next(iter(one_curve.resembles))],
+        remedy=_remedy(one_curve, harvest),
     )
     passed = _one_curve_finding(one_curve, harvest, evidence)
     return [
@@ -100,11 +103,18 @@ def assumption_tests(one_curve: OneCurve, harvest: Harvest) -> list[AssumptionTe
     ]
 
 
+def _remedy(one_curve: OneCurve, harvest: Harvest) -> str:
+    if harvest.rankers == (ANY_RANKER,):
+        return f"Documents may have moved because they became more or less relevant. {_NAME_RANKERS}"
+    return _REMEDIES[next(iter(one_curve.resembles))]
+
+
 def verdict(one_curve: OneCurve, harvest: Harvest) -> str:
     """Return whether one curve fits all pairs of ranks: the first sentence of every text about it."""
     p_value = format_p_value(one_curve.overall_test.p_value, ONE_CURVE_LEVEL)
     if one_curve.contradicted:
-        return f"Pairs of ranks contradict each other: no single curve fits the clicks of all rankers ({p_value})"
+        of_rankers = "" if harvest.rankers == (ANY_RANKER,) else " of all rankers"
+        return f"Pairs of ranks contradict each other: no single curve fits the clicks{of_rankers} ({p_value})"
     reason, _ = _why_not_tested(one_curve, harvest)
     if reason:
         return f"Not tested: whether one curve fits all pairs of ranks ({reason})"
@@ -115,8 +125,8 @@ def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> tuple[str, str]:
     """Return why a test that raises no alarm is no evidence for one curve, and what to do; empty texts if it is."""
     if harvest.rankers == (ANY_RANKER,):
         return "the log names no rankers", (
-            "If documents moved because they became more or less relevant, the curve is wrong, and no test shows it. "
-            "Name the column of the ranker (ranker), or compare only within a day or week (window)."
+            f"If documents moved because they became more or less relevant, the curve is wrong, and no test shows it. "
+            f"{_NAME_RANKERS}"
         )
     if not harvest.layout.ranks_known and not any(finding.code == "rankers-overlap" for finding in harvest.findings):
         if any(finding.code == "rankers-replaced" for finding in harvest.findings):
@@ -160,10 +170,15 @@ def _describe_largest_residuals(one_curve: OneCurve, rankers: Sequence[str]) -> 
         row = first_row[place]
         if contribution[place] <= 0:
             break
+        first, second = pairs.first_rank[row] + 1, pairs.second_rank[row] + 1
+        if rankers == (ANY_RANKER,):
+            compared = f"rank {first} against rank {second}"
+        else:
+            one, other = rankers[pairs.first_ranker[row]], rankers[pairs.second_ranker[row]]
+            compared = f"{one!r} at {first} against {other!r} at {second}"
         texts.append(
-            f"{rankers[pairs.first_ranker[row]]!r} at {pairs.first_rank[row] + 1} against "
-            f"{rankers[pairs.second_ranker[row]]!r} at {pairs.second_rank[row] + 1}: {observed[place]:,.0f} of "
-            f"{clicks[place]:,.0f} clicks, {observed[place] - excess[place]:,.0f} expected"
+            f"{compared}: {observed[place]:,.0f} of {clicks[place]:,.0f} clicks, "
+            f"{observed[place] - excess[place]:,.0f} expected"
         )
     return texts
 

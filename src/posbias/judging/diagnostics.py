@@ -38,7 +38,7 @@ from posbias.harvesting.interventions import Interventions
 from posbias.harvesting.row_checks import UNITS_NOT_COUNTED
 from posbias.harvesting.tables import Cells
 from posbias.judging.compare_segments import SegmentComparison
-from posbias.logs.schema import Schema, guess_column, require_column
+from posbias.logs.schema import ANY_RANKER, Schema, guess_column, require_column
 from posbias.sql.observations import largest_queries, page_clicks, unit_counts
 from posbias.sql.plan import QueryPlan
 
@@ -610,6 +610,10 @@ def unit_split_test(counts: FloatArray, shares: FloatArray) -> FTest:
 def _intended_shares(split: Mapping[str, float], harvest: Harvest) -> FloatArray:
     """Return the intended share of each ranker, and refuse a split that does not name the rankers."""
     split = shares("split", split, "{'a': 50, 'b': 50}", HarvestError)
+    if harvest.rankers == (ANY_RANKER,):
+        raise HarvestError(
+            "A split (split) is tested by ranker, and the log names no rankers. Name the column of the ranker (ranker)."
+        )
     served = [name for name, n in harvest.page_views.items() if n]
     unknown = [name for name in split if name not in harvest.rankers]
     missing = [name for name in served if name not in split]
