@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from scipy.special import stdtr
 
 import posbias
+from posbias._arrays import FloatArray
 from posbias._stats import t_quantile
 from posbias.cli import cli
 from posbias.curves.curve import Position
@@ -124,17 +125,23 @@ def test_a_slow_drift_away_from_the_reference_raises_an_alarm(tmp_path: Path) ->
     assert any(output.startswith("drift: The curves differ") for output in alarms), alarms
 
 
-def days_of(etas: list[float], *, spread: float = 0.0, seed: int = 0) -> posbias.History:
-    """Return a history of made-up days: log p is −η log k with the errors of 10,000 page views."""
+def days_of(etas: list[float], *, spread: float = 0.0, seed: int = 0, window: int = 1) -> posbias.History:
+    """Return a history of made-up days: log p is −η log k with the errors of 10,000 page views a day.
+
+    A curve is that of the last days, as many as `window`.
+    """
     rng = np.random.default_rng(seed)
     logs, errors = np.log(np.arange(2, 11)), np.linspace(0.027, 0.116, 9)
     # Errors of one day have something in common.
     degrees, quantile = 150.0, float(t_quantile(np.array([150.0]), 0.975)[0])
     days = []
+    singles: list[FloatArray] = []
     for number, eta in enumerate(etas):
         noise = np.sqrt(0.2) * rng.standard_normal() + np.sqrt(0.8) * rng.standard_normal(9)
-        x = -(eta + spread * rng.standard_normal()) * logs + errors * noise
-        half = quantile * errors * np.sqrt(rng.chisquare(degrees, 9) / degrees)
+        singles.append(-(eta + spread * rng.standard_normal()) * logs + errors * noise)
+        own = singles[-window:]
+        x = np.mean(own, axis=0)
+        half = quantile * errors * np.sqrt(rng.chisquare(degrees, 9) / degrees / len(own))
         ends = [(float(np.exp(v)), float(np.exp(v - h)), float(np.exp(v + h))) for v, h in zip(x, half, strict=True)]
         ranks = [Position(k, *each, 10_000, 100, None, degrees) for k, each in enumerate(ends, start=2)]
         first = Position(1, 1.0, 1.0, 1.0, 10_000, 5_000, None)
@@ -216,6 +223,31 @@ def test_curves_that_share_data_are_not_used_twice() -> None:
     assert width[1] / width[0] == pytest.approx(np.sqrt(7), rel=0.3)
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.03])
+def test_the_span_of_curves_is_found(spread: float) -> None:
+    """Measured over 60 histories of 30 days each: days and weeks are told apart in all of them."""
+    for window in (1, 7):
+        spans = [days_of([1.0] * 30, seed=seed, spread=spread, window=window).span() for seed in range(20)]
+        assert spans == [window] * 20
+    # Nothing to go by: few days, weeks that do not overlap, and days without intervals.
+    assert days_of([1.0] * 3, window=7).span() == 1
+    daily = days_of([1.0] * 8)
+    weeks = posbias.History(tuple(replace(d, date=FIRST + timedelta(days=7 * n)) for n, d in enumerate(daily.days)))
+    assert weeks.span() == 1
+    bare = [replace(day, level=None) for day in daily.days]
+    assert posbias.History(tuple(bare)).span() == 1
+
+
+def test_weeks_that_overlap_raise_no_false_alarm() -> None:
+    histories = [days_of([1.0] * 30, seed=seed, window=7) for seed in range(20)]
+    assert sum(history.check(REFERENCE, span=1).differs for history in histories) > 4
+    found = [history.check(REFERENCE) for history in histories]
+    assert not any(one.differs for one in found)
+    assert "curves of neighbouring days share data, so those used are 7 days apart" in found[0].method
+    given = days_of([1.0] * 30, window=7).check(REFERENCE, span=7)
+    assert [d.p_value for d in given.differences] == [d.p_value for d in found[0].differences]
+
+
 def test_a_check_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     history = days_of([1.0] * 20)
     other = posbias.History((replace(history.days[0], estimator="all-pairs"), *history.days[1:]))
@@ -254,11 +286,25 @@ def test_a_check_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
 
 def test_the_table_has_intervals_and_marks_changes() -> None:
     lines = days_of([1.0] * 8 + [0.4]).to_text().splitlines()
+    assert lines[10] == "            * also at ranks 3 and 5 to 9"
     assert [*map(int, re.findall(r"rank (\d+) \(interval\)", lines[0]))] == [2, 4, 10]
     assert not any("*" in line for line in lines[1:9])
     assert lines[9].count("*") == 3
-    assert lines[-1] == "* differs from the 7 days before it (or fewer) at the 99.98% level"
+    assert lines[-1] == "* differs at the 99.98% level from the 7 days before the first star of the week"
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("window", [1, 7])
+def test_every_day_of_a_change_is_marked_until_it_is_a_week_old(window: int) -> None:
+    marked = days_of([1.0] * 20 + [1.6] * 20, window=window)._changed_ranks()
+    nights = [number for number, ranks in enumerate(marked) if ranks]
+    assert set(range(24, 27)) <= {*nights}
+    assert nights[0] >= 20
+    if window == 1:
+        assert nights == [*range(20, 28)]
+    # One odd day is marked alone.
+    odd = days_of([1.0] * 20 + [1.6] + [1.0] * 9)._changed_ranks()
+    assert [number for number, ranks in enumerate(odd) if ranks] == [20]
 
 
 def test_an_alarm_names_first_what_changed_most_and_most_certainly() -> None:

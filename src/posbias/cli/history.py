@@ -116,10 +116,9 @@ def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
 @click.option(
     "--span",
     type=click.IntRange(1),
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Days of data in each curve: 7 if each is the curve of a week. Curves that share data are left out.",
+    help="Days of data in each curve: 7 if each is the curve of a week. Curves that share data are left out.  "
+    "[default: found from the curves]",
 )
 @click.option(
     "--level",
@@ -129,7 +128,7 @@ def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
     help="Confidence level of the intervals and of the test.",
 )
 @json_option
-def check(file: str, reference: tuple[str, str], days: int, span: int, level: float, as_json: bool) -> None:
+def check(file: str, reference: tuple[str, str], days: int, span: int | None, level: float, as_json: bool) -> None:
     """Compare the last days with a reference period, to find slow changes.
 
     Each night's curve may be like that of the week before, and yet the curve drifts. A reference period that stays the

@@ -20,7 +20,7 @@ from posbias._arrays import FloatArray
 from posbias._files import HISTORY, atomic_write, lock_file, special_file_kind
 from posbias._json import RecordError
 from posbias._stats import t_quantile
-from posbias._text import listed, printable
+from posbias._text import format_ranks, listed, printable
 from posbias._validate import as_path, integer, texts
 from posbias.curves.curve import Curve, Position
 from posbias.curves.files import MOST_RANKS, is_one, read_position
@@ -56,6 +56,9 @@ _NEVER_NULL = ("date", "estimator", "findings", "rank", "impressions", "clicks")
 _MAX_TABLE_RANKS, _CELL = 3, 20
 # The level of `History.check`, and of the marks in the table, which compare a day with so many days before it.
 CHECK_LEVEL, _DAYS_BEFORE = 0.9998, 7
+# The spans that `History.span` distinguishes, each with the estimate from which the next longer one is taken; the
+# median of χ² with one degree of freedom; and the number of differences that it needs.
+_SPANS, _MEDIAN_SQUARE, _MIN_DIFFERENCES = {1: 2.5, 7: 12.0, 14: 24.0, 28: np.inf}, 0.455, 20
 # Up to this many missing days in a row have a line each.
 _MAX_MISSING_LINES = 7
 # At most this many changes of the estimator are listed, the last ones.
@@ -123,7 +126,12 @@ class History:
 
     @step("Comparing periods")
     def check(
-        self, reference: tuple[date | str, date | str], *, days: int = 7, span: int = 1, level: float = CHECK_LEVEL
+        self,
+        reference: tuple[date | str, date | str],
+        *,
+        days: int = 7,
+        span: int | None = None,
+        level: float = CHECK_LEVEL,
     ) -> Comparison:
         """Compare the curves of the last days with those of a reference period.
 
@@ -134,8 +142,9 @@ class History:
             reference (pair of date or str): the first and the last day of a period without problems. Keep it fixed:
                 a reference that moves along follows a slow change.
             days (int, default 7): the length of the last period, up to the last day of the history.
-            span (int, default 1): how many days of data each curve has. With 7, as for curves of a week that ends with
-                the day, only every seventh curve is used, so that no data count twice.
+            span (int, default None): how many days of data each curve has. With 7, as for curves of a week that ends
+                with the day, only every seventh curve is used, so that no data count twice. None for `span()`, which
+                finds it by how little curves differ from one day to the next.
             level (float, default 0.9998): the level. At 0.9998, fewer than 5% of histories without a change have an
                 alarm in 90 nightly checks.
 
@@ -153,11 +162,33 @@ class History:
             >>> found.names, found.differs
             (('reference', 'last 4 days'), True)
         """
-        before, after = self._periods(reference, days, span)
+        found = self.span() if span is None else integer("span", span, 1, error=CurveError)
+        before, after = self._periods(reference, days, found)
         last = "last day" if days == 1 else f"last {days:,} days"
         compared = _compare_periods(before, after, level, ("reference", last))
         used = f"reference: {_describe_period(before)}; {last}: {_describe_period(after)}"
+        if span is None and found > 1:
+            used += f"; curves of neighbouring days share data, so those used are {found} days apart"
         return replace(compared, no_joint=used)
+
+    def span(self) -> int:
+        """Return how many days of data each curve has, as far as the curves show it: 1, 7, 14 or 28.
+
+        From one day to the next, curves of single days differ as much as their errors say. Curves of the last seven
+        days share six of them, and their squared differences are a seventh of that.
+        """
+        ratios = []
+        for before, day in pairwise(self.days):
+            if (day.date - before.date).days == 1 and day.estimated_with == before.estimated_with:
+                first, second = ({rank: row for rank, *row in _known_errors(one)} for one in (before, day))
+                for rank in first.keys() & second.keys():
+                    (x, error), (y, other) = first[rank], second[rank]
+                    ratios.append((y - x) ** 2 / (error**2 + other**2))
+        if len(ratios) < _MIN_DIFFERENCES:
+            return 1
+        # The median is not moved by the days on which the curve changed.
+        days = _MEDIAN_SQUARE / max(float(np.median(ratios)), 1e-6)
+        return next((span for span, most in _SPANS.items() if days < most), [*_SPANS][-1])
 
     def _periods(
         self, reference: tuple[date | str, date | str], days: int, span: int
@@ -169,7 +200,7 @@ class History:
                 f"{reference!r}."
             )
         first, last = map(parse_date, reference)
-        days, span = (integer(name, n, 1, error=CurveError) for name, n in (("days", days), ("span", span)))
+        integer("days", days, 1, error=CurveError)
         if not self.days:
             raise CurveError("The history has no days yet: there is nothing to check.")
         end = self.days[-1].date
@@ -180,7 +211,8 @@ class History:
         if after[0].date - timedelta(days=span - 1) <= before[-1].date:
             raise CurveError(
                 f"The last {days:,} days of the history begin with data of {after[0].date - timedelta(days=span - 1)}, "
-                f"which is in the reference period (up to {before[-1].date}). Check fewer days, or add later days."
+                f"which is in the reference period (up to {before[-1].date}), if each curve has {span:,} "
+                f"day{'s'[: span > 1]} of data (span). Check fewer days, or add later days."
             )
         settings = list(dict.fromkeys(day.estimated_with for day in (*before, *after)))
         if len(settings) > 1:
@@ -231,11 +263,24 @@ class History:
             "version": __version__,
         }
 
-    def _changed_ranks(self, number: int) -> set[int]:
-        """Return the ranks at which a day differs from the week before it."""
-        day, earlier = self.days[number], self.days[:number]
-        start = day.date - timedelta(days=_DAYS_BEFORE)
-        before = [other for other in earlier if other.date >= start and other.estimated_with == day.estimated_with]
+    def _changed_ranks(self) -> list[set[int]]:
+        """Return for each day the ranks at which it differs from the week before it.
+
+        In the week after a change, days are compared with the week before the change.
+        """
+        span, found, changed_on = self.span(), list[set[int]](), date.min
+        for day in self.days:
+            end = changed_on if (day.date - changed_on).days <= _DAYS_BEFORE else day.date
+            first, last = end - timedelta(days=span + _DAYS_BEFORE - 1), end - timedelta(days=span)
+            same = [one for one in self.days if first <= one.date <= last and one.estimated_with == day.estimated_with]
+            found.append(self._differing_ranks(_every(span, same), day))
+            if found[-1] and end == day.date:
+                changed_on = day.date
+        return found
+
+    @staticmethod
+    def _differing_ranks(before: Sequence[Day], day: Day) -> set[int]:
+        """Return the ranks at which a day differs from some days before it."""
         if not before or not _errors(day):
             return set()
         inflation = _inflation(before)
@@ -254,16 +299,17 @@ class History:
             return "The history has no days yet."
         ranks = _table_ranks(max(p.position for day in self.days for p in day.positions))
         lines = [f"{'date':<10}" + "".join(f"  {f'rank {k} (interval)':<{_CELL}}" for k in ranks).rstrip()]
-        changed = [self._changed_ranks(number) for number in range(len(self.days))]
+        changed = self._changed_ranks()
         before: date | None = None
         for day, marked in zip(self.days, changed, strict=True):
             lines += [] if before is None else _missing_lines(before, day.date)
-            lines += [_table_row(day, ranks, marked), *_finding_lines(day)]
+            lines += [_table_row(day, ranks, marked), *_change_line(marked - {*ranks}), *_finding_lines(day)]
             before = day.date
         if any(changed):
             lines += [
                 "",
-                f"* differs from the {_DAYS_BEFORE} days before it (or fewer) at the {100 * CHECK_LEVEL:g}% level",
+                f"* differs at the {100 * CHECK_LEVEL:g}% level from the {_DAYS_BEFORE} days before the first star of "
+                "the week",
             ]
         if self.changes:
             listed_days = (self.days[0], *self.changes[-_MAX_LISTED_CHANGES:])
@@ -451,6 +497,11 @@ def _upper_end(position: Position) -> str:
     return "∞" if position.high is None else f"{position.high:.3f}"
 
 
+def _change_line(ranks: set[int]) -> list[str]:
+    """Return the ranks that changed and are not in the table."""
+    return [f"            * also at {format_ranks(sorted(ranks))}"] if ranks else []
+
+
 def _finding_lines(day: Day) -> list[str]:
     return [line for finding in day.findings for line in wrap_printable(finding, "            ! ", " " * 14)]
 
@@ -477,6 +528,14 @@ def _errors(day: Day) -> dict[int, tuple[float, float]]:
             quantile = float(t_quantile(np.array([degrees]), (1 + day.level) / 2)[0])
             errors[p.position] = (float(np.log(p.high / p.low)) / 2 / quantile, degrees)
     return {rank: error for rank, error in errors.items() if error[0] > 0}
+
+
+def _known_errors(day: Day) -> Iterator[tuple[int, float, float]]:
+    """Yield each rank that has an interval, with log p and its standard error."""
+    errors = _errors(day)
+    for p in day.positions:
+        if p.position in errors and p.propensity:
+            yield p.position, float(np.log(p.propensity)), errors[p.position][0]
 
 
 def _compare_periods(before: Sequence[Day], after: Sequence[Day], level: float, names: tuple[str, str]) -> Comparison:
