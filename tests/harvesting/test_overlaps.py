@@ -149,14 +149,24 @@ def test_old_files_are_told_apart_too(days: list[posbias.Harvest], tmp_path: Pat
     assert posbias.merge(old, days[1])
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_file_and_its_copy_in_one_folder_are_refused(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("order", ["same", "shuffled"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_a_file_and_its_copy_in_one_folder_are_refused(tmp_path: Path, suffix: str, order: str) -> None:
+    """Days of equal length are no copies; a copy may have its rows in another order, and other row groups."""
     for name, seed in (("a", 1), ("b", 2), ("copy of a", 1)):
-        table, path = day(seed, ids=False), tmp_path / f"{name}.{suffix}"
-        pq.write_table(table, path) if suffix == "parquet" else csv.write_csv(table, path)
+        frame = day(seed, ids=False).to_pandas()
+        copied = name == "copy of a" and order == "shuffled"
+        frame = frame.sample(frac=1, random_state=0) if copied else frame
+        path = tmp_path / f"{name}.{suffix}"
+        if suffix == "parquet":
+            frame.to_parquet(path, index=False, row_group_size=1000 if copied else None)
+        elif suffix == "csv":
+            frame.to_csv(path, index=False)
+        else:
+            frame.to_json(path, orient="records", lines=True)
     log = posbias.ClickLog(str(tmp_path / f"*.{suffix}"))
-    finding = next(f for f in posbias.check(log).findings if f.code == "copied-files")
-    assert finding.severity == "error"
+    [finding] = [f for f in posbias.check(log).findings if f.code == "copied-files"]
+    assert (finding.severity, finding.count) == ("error", 1)
     assert "copy of a" in (finding.example or "")
     with pytest.raises(posbias.LogError, match="copies of other files"):
         posbias.harvest(log)

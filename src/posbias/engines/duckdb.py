@@ -10,9 +10,7 @@ are.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ from posbias.engines.duckdb_sources import (
     use_file_statistics,
 )
 from posbias.engines.events import LOG_COUNTS, Joined, WrittenLog, join_events
-from posbias.engines.files import common_format, file_format, find_files, is_path, refuse_unreadable
+from posbias.engines.files import common_format, file_format, find_copies, find_files, is_path, refuse_unreadable
 from posbias.errors import LogError, PosbiasError
 from posbias.findings import Finding
 from posbias.logs.click_log import ClickLog, Events
@@ -212,17 +210,15 @@ class DuckDBLog(OpenLog):
             return answer
 
     def copied_files(self) -> list[tuple[str, str]]:
-        """Return files with the same bytes as another file of the log; only files of equal size are read."""
-        sizes = Counter(map(os.path.getsize, self._files))
-        seen: dict[str, str] = {}
-        copies = []
-        for name in self._files:
-            if sizes[os.path.getsize(name)] > 1:
-                with open(name, "rb") as file:
-                    first = seen.setdefault(hashlib.file_digest(file, "sha256").hexdigest(), name)
-                if first != name:
-                    copies.append((name, first))
-        return copies
+        """Return files with the same rows as another file of the log, in any order."""
+        return find_copies(self._files, self._hash_rows)
+
+    def _hash_rows(self, name: str, columns: list[str]) -> int:
+        """Return a hash of the rows of a Parquet file, for any order of rows."""
+        quoted = ", ".join(map(self.dialect.quote, columns))
+        sql = f"SELECT SUM(HASH({quoted})) FROM read_parquet(?, hive_partitioning = false)"
+        [(total,)] = self._connection.execute(sql, [name]).fetchall()
+        return int(total or 0)
 
     @contextmanager
     def _array_of_groups(self, few_groups: bool) -> Iterator[None]:

@@ -11,6 +11,7 @@ import difflib
 import fnmatch
 import glob
 import gzip
+import hashlib
 import io
 import itertools
 import os
@@ -337,6 +338,76 @@ def read_csv_head(name: str, columns: Sequence[str], rows: int) -> dict[str, lis
         return {}
     places = {column: header.names.index(column) for column in columns if column in header.names}
     return {column: [record[at] for record in records if at < len(record)] for column, at in places.items()}
+
+
+def find_copies(files: Sequence[str], hash_rows: Callable[[str, list[str]], int]) -> list[tuple[str, str]]:
+    """Return files with the same rows as another one, in any order, each with the other one.
+
+    Only files that look alike are read: text files of one size, and Parquet files with as many rows and the same bounds
+    of each column.
+
+    Arguments:
+        files (sequence of str): the files of a log.
+        hash_rows (callable): returns a hash of the rows of a Parquet file, by some columns, for any order of rows.
+    """
+    copies = []
+    for alike in _groups(files, _rows_or_size):
+        for same_bounds in _groups(alike, _bounds):
+            seen: dict[object, str] = {}
+            for name in same_bounds:
+                first = seen.setdefault(_hash_of_rows(name, hash_rows), name)
+                if first != name:
+                    copies.append((name, first))
+    return copies
+
+
+def _groups(files: Sequence[str], key: Callable[[str], object]) -> list[list[str]]:
+    """Return files with equal keys, if there are several."""
+    if len(files) < 2:
+        return []
+    groups: dict[object, list[str]] = {}
+    for name in files:
+        groups.setdefault(key(name), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _rows_or_size(name: str) -> tuple[str, int]:
+    """Return the number of rows of a Parquet file, and the size of another one."""
+    if file_format(name) == "parquet":
+        import pyarrow.parquet as pq
+
+        return "rows", pq.read_metadata(name).num_rows
+    return "bytes", os.path.getsize(name)
+
+
+def _bounds(name: str) -> str:
+    """Return the names, bounds and missing values of the columns of a Parquet file, as a text; "" for another file."""
+    if file_format(name) != "parquet":
+        return ""
+    import pyarrow.parquet as pq
+
+    file = pq.read_metadata(name)
+    bounds = {}
+    for column in range(file.num_columns):
+        chunks = [file.row_group(group).column(column) for group in range(file.num_row_groups)]
+        found = [chunk.statistics for chunk in chunks]
+        path = chunks[0].path_in_schema if chunks else str(column)
+        if all(one is not None and one.has_min_max for one in found):
+            bounds[path] = (min(one.min for one in found), max(one.max for one in found)) if found else ()
+    return repr(sorted(bounds.items()))
+
+
+def _hash_of_rows(name: str, hash_rows: Callable[[str, list[str]], int]) -> object:
+    """Return a hash of the rows of a file for any order of rows; for a compressed text, a hash of its bytes."""
+    if file_format(name) == "parquet":
+        import pyarrow.parquet as pq
+
+        return hash_rows(name, sorted(pq.read_schema(name).names))
+    with open(name, "rb") as file:
+        if _decompressor(name) is not None:
+            return hashlib.file_digest(file, "sha256").digest()
+        # The last line may lack its end.
+        return sum(hash(line.rstrip(b"\r\n")) for line in file)
 
 
 @dataclass(frozen=True)
