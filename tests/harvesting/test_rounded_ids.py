@@ -162,14 +162,25 @@ def test_events_refuse_rounded_ids(each_engine: str, tmp_path: Path) -> None:
         pa.array([str(n) for n in range(LARGE, LARGE + 1000)]),
         pa.array(range(2**63, 2**63 + 1000), pa.uint64()),
         pa.array(range(-LARGE, -LARGE + 1000)),
+        pa.array(np.arange(LARGE, LARGE + 1000).astype(float)),
+        pa.array(np.arange(2**24, 2**24 + 1000).astype(np.float32)),
     ],
-    ids=["int64", "text", "uint64", "negative"],
+    ids=["int64", "text", "uint64", "negative", "float64", "float32"],
 )
 def test_scores_that_a_double_cannot_hold_are_an_error(scores: pa.Array) -> None:
     pairs = pa.Table.from_pandas(log(first=7)[["query_id", "doc_id"]].drop_duplicates(), preserve_index=False)
     table = pairs.append_column("score", scores.slice(0, pairs.num_rows))
     with pytest.raises(posbias.PosbiasError, match=r"'score', of type \w+, beyond .* order would be lost"):
         posbias.evaluate(posbias.ClickLog(log(first=7)), table, max_rank=3)
+
+
+def test_large_scores_of_a_model_are_taken() -> None:
+    """Among scores with fractions, a large one has all the digits that the model gave it."""
+    pairs = log(first=7)[["query_id", "doc_id"]].drop_duplicates()
+    found = posbias.evaluate(
+        posbias.ClickLog(log(first=7)), pairs.assign(score=1.7 ** np.arange(len(pairs))), max_rank=3
+    )
+    assert found.rankings
 
 
 def test_nan_among_the_scores_of_a_frame_is_refused_as_in_a_file(tmp_path: Path) -> None:

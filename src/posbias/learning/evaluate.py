@@ -640,7 +640,7 @@ def _check_rows(opened: OpenLog, name: str, ranking: EvaluatedRanking) -> None:
     ids = dict(zip((ranking.query, ranking.doc), ranking.types, strict=False))
     refuse_rounded_ids(opened, ranking.table, ids, f"the ranking {name!r}")
     sql = ranking_rows(opened.dialect, ranking)
-    [(rows, without_id, not_numeric, scores, low, high, inexact)] = opened.rows(sql, "Checking rankings")
+    [(rows, without_id, not_numeric, scores, low, high, inexact, fractions)] = opened.rows(sql, "Checking rankings")
     if not scores and not not_numeric:
         what = "has no rows" if not rows else f"has no value in column {ranking.score!r}"
         raise PosbiasError(f"The ranking {name!r} {what}. Expected a row for each query and document with its score.")
@@ -650,11 +650,14 @@ def _check_rows(opened: OpenLog, name: str, ranking: EvaluatedRanking) -> None:
         raise PosbiasError(
             f"{without_id:,} of {rows:,} rows of the ranking {name!r} have no query or no document. Leave them out."
         )
-    if inexact:
+    # Floats among which there are fractions are scores of a model. Whole numbers alone are times, ids or counts.
+    if inexact and not fractions:
+        kind = ranking.types[2] if ranking.types[2] in EXACT else "DOUBLE"
         raise PosbiasError(
             f"{inexact:,} of {rows:,} rows of the ranking {name!r} have a score in column {ranking.score!r}, of type "
-            f"{ranking.types[2]}, beyond {EXACT['DOUBLE']:,}. Scores are compared as DOUBLE, which does not hold such "
-            "numbers exactly, so their order would be lost. Write smaller scores: subtract a constant, or give ranks."
+            f"{ranking.types[2]}, beyond {EXACT[kind]:,}. Scores are compared as {kind}, which does not hold such "
+            "whole numbers exactly, so their order would be lost. Write smaller scores, as BIGINT where they are made: "
+            "subtract a constant, or give ranks."
         )
     if scores > 1 and low == high:
         raise PosbiasError(

@@ -299,12 +299,17 @@ class EvaluatedRanking:
         return d.as_double(raw, kind) if kind == "VARCHAR" else d.cast(raw, "DOUBLE")
 
     def score_is_rounded(self, d: Dialect) -> str:
-        """Return SQL for whether a whole number is too large to be exact as a DOUBLE."""
+        """Return SQL for whether a whole number is too large to be exact as a DOUBLE, or as the float that it is."""
         raw, kind = d.quote(self.score), self.types[2]
         if kind in FLOATS:
-            return "FALSE"
+            return f"ABS({self.score_as_double(d)}) BETWEEN {EXACT[kind]} AND 1e300"
         whole = f" AND {raw} NOT LIKE '%.%'" if kind == "VARCHAR" else ""
         return f"(ABS({self.score_as_double(d)}) >= {EXACT['DOUBLE']}{whole})"
+
+    def score_is_fraction(self, d: Dialect) -> str:
+        """Return SQL for whether a score that is stored as a float is no whole number."""
+        score = self.score_as_double(d)
+        return f"{score} <> FLOOR({score})" if self.types[2] in FLOATS else "FALSE"
 
     def select_scores(self, d: Dialect) -> str:
         """Return a SELECT of query, doc and a score of which a higher one is better; FROM is left to the caller."""
@@ -564,7 +569,7 @@ def _credits(plan: QueryPlan, rankings: int, *, by_page: bool) -> list[Step]:
 def ranking_rows(d: Dialect, ranking: EvaluatedRanking) -> str:
     """Return the query of how many rows a ranking has: all, without an id, without a number, with a score.
 
-    The least and the greatest score follow, and the number of scores that are too large to be exact.
+    The least and the greatest score follow, and the number of scores that are too large to be exact, and of fractions.
     """
     raw = d.as_text(d.quote(ranking.score))
     # A NaN is found by its text: in SQL it is a number, and greater than all others.
@@ -575,14 +580,15 @@ def ranking_rows(d: Dialect, ranking: EvaluatedRanking) -> str:
                 "scores",
                 "The rows of the ranking.",
                 f"{ranking.select_scores(d)}, CASE WHEN {not_a_number} THEN 1 END AS not_a_number, "
-                f"CASE WHEN {ranking.score_is_rounded(d)} THEN 1 END AS rounded\n"
+                f"CASE WHEN {ranking.score_is_rounded(d)} THEN 1 END AS rounded, "
+                f"CASE WHEN {ranking.score_is_fraction(d)} THEN 1 END AS fraction\n"
                 f"FROM {ranking.table}",
             ),
             Step(
                 "ranking_rows",
                 "How many can be used.",
                 "SELECT COUNT(*), COUNT(CASE WHEN query IS NULL OR doc IS NULL THEN 1 END), COUNT(not_a_number), "
-                "COUNT(score),\n  MIN(score), MAX(score), COUNT(rounded)\nFROM scores",
+                "COUNT(score),\n  MIN(score), MAX(score), COUNT(rounded), COUNT(fraction)\nFROM scores",
             ),
         ]
     )
