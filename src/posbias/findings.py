@@ -312,6 +312,7 @@ CODES: dict[str, str] = {
     "sticky-traffic": "Page views of one query were assigned to rankers together, not one by one.",
     # ---- Diagnosis of a curve
     "contradictory-pairs": "Pairs of ranks contradict each other: no single curve fits the clicks of all rankers.",
+    "crawlers-not-tested": "Whether crawlers clicked was not tested, because the log does not show page views.",
     "crawlers": "Page views have more clicks than users make, or clicks on any result alike: crawlers, or tests.",
     "curves-differ-by-proxy": "Documents of different relevance classes have different curves.",
     "dominant-bucket": "At some ranks, the estimate depends mostly on a single bucket of queries.",

@@ -105,8 +105,9 @@ def test_what_tells_is_told(lie: Lie) -> None:
     found = {f.code: f for f in findings(lie, log, lie.told_by)}
     assert lie.told_by == "diagnose" or found[lie.found].severity == lie.severity
     assert found[lie.found].remedy
-    if lie.found in CODES - {"flat-curve"} and lie.told_by == "estimate":
+    if lie.found in CODES and lie.told_by == "estimate":
         assert lie.found in {f.code for f in posbias.check(log).findings}
+        assert lie.found in {f.code for f in posbias.diagnose(log, force=True).findings}
     if lie.severity == "error" and lie.told_by == "estimate":
         with pytest.raises(posbias.LogError, match="force"):
             posbias.harvest(log)

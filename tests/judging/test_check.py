@@ -1103,6 +1103,13 @@ def test_queries_of_a_sample_of_pairs_are_those_of_the_log(rows: Rows, monkeypat
     assert part.queries % 2 == 0
 
 
+def test_crawlers_are_not_tested_without_ids_of_page_views() -> None:
+    table = posbias.simulate(posbias.World(queries=200)).drop_columns(["impression_id"])
+    [finding] = posbias.check(posbias.ClickLog(table)).findings
+    assert (finding.code, finding.severity) == ("crawlers-not-tested", "info")
+    assert "no ids of page views" in finding.message
+
+
 # ---- Queries that are ids of requests
 
 
@@ -1118,7 +1125,7 @@ def test_ids_of_requests_are_not_queries(each_engine: str, without: bool) -> Non
     rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3), "replay").to_pylist()
     table = requests(rows, without=without)
     found = posbias.check(posbias.ClickLog(table), max_rank=3)
-    assert [f.code for f in found.findings] == ["query-is-request-id"]
+    assert [f.code for f in found.findings] == ["query-is-request-id", *["crawlers-not-tested"] * without]
     assert "occurs on one page view only. Is it the id of the request?" in " ".join(found.to_text().split())
     assert "?." not in found.to_text() + str(found.findings[0])
     assert "longer period" not in found.to_text()
@@ -1151,5 +1158,5 @@ def test_queries_that_recur_with_one_ranker_each_need_a_longer_period() -> None:
     rows = posbias.simulate(posbias.World(queries=30, repeats=4, max_rank=3, sticky=True), "replay").to_pylist()
     for table in (pa.Table.from_pylist(rows), pa.Table.from_pylist(rows).drop_columns("impression_id")):
         found = posbias.check(posbias.ClickLog(table), max_rank=3)
-        assert [f.code for f in found.findings] == ["no-disagreement"]
+        assert [f.code for f in found.findings if f.severity != "info"] == ["no-disagreement"]
         assert "longer period" in found.to_text()

@@ -73,6 +73,20 @@ def cut_below_click(rows: int, *, drop: bool = False) -> Spoil:
     return spoil
 
 
+def cut_on_phones(log: Frame, rng: np.random.Generator) -> Frame:
+    return log[(log.device == "desktop") | log.index.isin(cut_below_click(0)(log, rng).index)]
+
+
+def cut_on_phones_unnamed(log: Frame, rng: np.random.Generator) -> Frame:
+    return cut_on_phones(log, rng).drop(columns="device")
+
+
+def cut_on_phones_beside_short_lists(log: Frame, rng: np.random.Generator) -> Frame:
+    """Cut the pages of one application, where many lists are short by themselves."""
+    results = rng.integers(2, 11, int(log.query_id.max()) + 1)[log.query_id]
+    return cut_on_phones(log[log.position <= results], rng)
+
+
 def sample_unclicked(share: float) -> Spoil:
     return lambda log, rng: log[(log.clicked == 1) | (rng.random(len(log)) < share)]
 
@@ -381,11 +395,31 @@ LIES = (
     Lie("rows down to one below the last click", cut_below_click(1), CUT, "error", replay=True),
     Lie("rows down to two below the last click", cut_below_click(2), CUT, "error"),
     Lie("rows down to two below the last click", cut_below_click(2), CUT, "error", replay=True),
+    Lie("rows down to four below the last click", cut_below_click(4), CUT, "error"),
+    Lie("rows down to four below the last click", cut_below_click(4), CUT, "error", replay=True),
+    Lie("rows down to the last click in one of two applications", cut_on_phones, CUT, "error"),
+    Lie(
+        "rows down to the last click in one of two applications, short lists in both",
+        cut_on_phones_beside_short_lists,
+        CUT,
+        "error",
+        replay=True,
+    ),
+    Lie(
+        "rows down to the last click in one of two applications, without a column for the application",
+        cut_on_phones_unnamed,
+        CUT,
+        "error",
+        replay=True,
+    ),
     Lie("clicks joined by query and document", join_by(), JOINED, "error"),
     Lie("clicks joined by query and document", join_by(), JOINED, "error", replay=True),
     Lie("clicks joined by query, document and day", join_by("day"), JOINED, "error"),
     Lie("clicks joined by query, document and day", join_by("day"), JOINED, "error", replay=True),
     Lie("clicks joined by query, document and hour", join_by("hour"), JOINED, "error", replay=True),
+    Lie("clicks joined by query, document and ranker", join_by("ranker"), JOINED, "error"),
+    Lie("clicks joined by query, document and ranker", join_by("ranker"), JOINED, "error", replay=True),
+    Lie("clicks joined by query, document, ranker and day", join_by("ranker", "day"), JOINED, "error", replay=True),
     Lie("clicks joined by query, document and hour of a time", join_by_hour_of_time, JOINED, "error", replay=True),
     Lie(
         "clicks joined by query, document and hour, without a column for the hour", join_by_hidden_hour, "", replay=True
@@ -406,7 +440,8 @@ LIES = (
     ),
     Lie("only the last click of a page kept", last_click, ONE),
     Lie("only the last click of a page kept", last_click, ONE, replay=True),
-    Lie("later clicks lost by a window of attribution", window_of_attribution, ONE, told_by="diagnose"),
+    Lie("later clicks lost by a window of attribution", window_of_attribution, ONE),
+    Lie("later clicks lost by a window of attribution", window_of_attribution, ONE, replay=True),
     Lie("a third of the clicks lost by chance", lose_clicks(1 / 3), ""),
     Lie("sessions cut at midnight: clicks of an hour lost", midnight, ""),
     Lie("clicks of a third of the page views lost in another time zone", lose_clicks_by_page(1 / 3), ""),

@@ -51,7 +51,7 @@ def diagnose(split: dict[str, float] | None, proxy: str | None, as_json: bool, *
     """
     from posbias.judging.diagnose import diagnose
 
-    harvest = load_harvest(flags, reweightable=False)
+    harvest = load_harvest(flags, reweightable=False, announce=False)
     if harvest is not None:
         diagnosis = diagnose(harvest, split=split, proxy=proxy)
     else:

@@ -392,12 +392,13 @@ def engine_from_flags(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
             session.stop()
 
 
-def load_harvest(flags: dict[str, Any], *, reweightable: bool) -> Harvest | None:
+def load_harvest(flags: dict[str, Any], *, reweightable: bool, announce: bool = True) -> Harvest | None:
     """Return the harvest if LOG is one, and None if it is a log.
 
     Arguments:
         flags (dict): the flags of the command.
         reweightable (bool): whether --weighting may be given for a harvest.
+        announce (bool, default True): whether to print the findings of the harvest.
     """
     from posbias.harvesting.files import is_harvest
 
@@ -412,7 +413,8 @@ def load_harvest(flags: dict[str, Any], *, reweightable: bool) -> Harvest | None
     from posbias.harvesting.files import load
 
     loaded = load(files[0], force=flags["force"])
-    print_findings(loaded.findings)
+    if announce:
+        print_findings(loaded.findings)
     return loaded
 
 

@@ -5,10 +5,11 @@
 - rows that end at the last click of a page, or a fixed number of rows below it;
 - pages whose length follows from their clicks, as after sampling results without a click;
 - clicks that are the same on every page view of a query, as after a join without the page view;
+- clicks that follow the document wherever it is shown;
 - page views without a second click, or page views that all have a click;
 - pages that begin below position 1, or leave positions out.
 
-`find_flat_curve` reports clicks that follow the document wherever it is shown, from the counts of a harvest.
+`find_flat_curve` reports clicks that follow the document from the counts of a harvest, which show more than a sample.
 `possible_page_views` says how many page views with many clicks users can make, and `ClickOrder` whether the clicks of
 such page views follow rank and document as those of users do. The others are those of crawlers.
 """
@@ -19,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from posbias._text import Arguments, listed
 from posbias.engines import OpenLog
 from posbias.findings import Finding
 from posbias.harvesting.row_checks import ALL_ROWS, Sample, sampling_interval
-from posbias.logs.schema import ANY_RANKER, Schema
+from posbias.logs.schema import ANY_RANKER, INTEGERS, Schema
 from posbias.sql.dialects import Dialect
 from posbias.sql.observations import click_histogram, click_order
 from posbias.sql.plan import QueryPlan, Step, deduplicated_step, render
@@ -42,11 +43,14 @@ _NEARLY_ALL = 0.99
 # other.
 _CERTAIN = 30.0
 # Rows that end up to this many below the last click are looked for.
-_MOST_ROWS_BELOW = 3
+_MOST_ROWS_BELOW = 8
+# The values of up to this many columns may be applications that cut their pages.
+_MAX_COLUMNS = 8
 # A pattern that chance cannot be excluded for needs this many cases, and where it is expected, this many expected ones.
 _MIN_CASES, _MIN_EXPECTED = 30, 20
-# Second clicks are rare if there are fewer than this share of those that independent clicks would give.
-_RARE_SHARE = 0.5
+# Second clicks are rare if there are fewer than this share of those that independent clicks would give, or so many
+# standard errors fewer than on other views of the same page. Clicks at the first so many positions are compared.
+_RARE_SHARE, _RARE_ERRORS, _MANY_ERRORS, _MOST_POSITIONS = 0.5, 3.0, 4.0, 20
 # Page views that begin below position 1, or leave out a position, are reported if they are more than this share.
 _MAX_INCOMPLETE = 0.02
 # The first rows of a log hold whole page views if at least this share of pages is nearly as long as the longest.
@@ -79,29 +83,40 @@ _MAX_ORDER, _ORDER_LIMIT, _CUT_ORDER, _ORDER_QUANTILE, _MAX_EXAMINED_SHARE = 0.1
 _MIN_ORDER_ERRORS = 3.0
 # Rows that tell how clicks follow rank and document.
 _ORDER_ROWS = 2**20
+_CRAWLERS_REMEDY = (
+    "Crawlers click all ranks alike and flatten the curve. Leave them out of the log, best by what identifies them "
+    "(user, address, agent)."
+)
 # Relevances of page views that are tried.
 _RELEVANCES = 50
-_FEWEST_BUCKETS = 8
+# A sample has so many buckets of queries; a variance needs at least _FEWEST_BUCKETS of them.
+_SAMPLED_BUCKETS, _FEWEST_BUCKETS = 64, 8
 # A rank is compared with so many of the next ranks at which the same documents were shown.
 _MOST_RANKS = 12
-# What each row of the answer counts: page views of a shape, rows at a position, queries, places of a ranker, and pairs
-# in all; from there on pairs within each period.
-_SHAPE, _POSITION, _QUERIES, _PLACES, _PAIRS = range(5)
+# What each row of the answer counts: page views of a shape, rows at a position, queries, places of a ranker, clicks of
+# equal pages, clicks at two ranks, and pairs in all; from there on pairs of a ranker, and pairs within each period.
+_SHAPE, _POSITION, _QUERIES, _PLACES, _SAME_PAGE, _TWO_RANKS, _PAIRS = range(7)
 
 
-def find_click_patterns(opened: OpenLog, plan: QueryPlan, sample: Sample = ALL_ROWS) -> list[Finding]:
+def find_click_patterns(
+    opened: OpenLog, plan: QueryPlan, sample: Sample = ALL_ROWS, *, harvested: bool = False
+) -> list[Finding]:
     """Report how page views were cut and clicks were joined, as far as a sample of page views shows it.
 
     Arguments:
         opened (OpenLog): the log.
         plan (QueryPlan): the plan of its queries.
         sample (Sample, default all rows): the rows to look at. A sample by hash keeps all page views of some queries.
+        harvested (bool, default False): whether the log is harvested. Then the harvest shows whether clicks follow the
+            document, and crawlers are looked for here; otherwise it is the other way round.
     """
     if plan.schema.aggregated:
         return []
-    pages = _Pages.of(opened.rows(_pages_sql(plan, sample), "Checking the clicks of page views"), plan, sample)
+    sql = _pages_sql(plan, sample, two_ranks=not harvested)
+    pages = _Pages.of(opened.rows(sql, "Checking the clicks of page views"), plan, sample)
     joined = [*_find_equal_clicks(pages)]
     cut = [*_find_cut_pages(pages)] or [*_find_length_by_clicks(pages)] or _find_by_ranker(_find_cut_pages, pages, plan)
+    cut = cut or _find_cut_application(opened, plan, pages) or [*_find_cut_pages(pages, shorter=True)]
     gaps = [*_find_gaps(pages)]
     # Rows that were left out explain pages without a second click, or with a click each.
     others = []
@@ -111,7 +126,10 @@ def find_click_patterns(opened: OpenLog, plan: QueryPlan, sample: Sample = ALL_R
     late = [f for f in _find_late_pages(opened, plan, pages) if f.severity == "error" or not gaps]
     # Where a click leaves its row or its page view in the log, all rows of some page views are clicked.
     crawled = [] if cut or joined or gaps else [*_find_all_clicked(pages)]
-    return [*cut, *joined, *others, *late, *gaps, *_find_restarts(pages), *crawled]
+    if harvested and not (cut or joined or gaps or crawled):
+        crawled = [*_find_clicks_anywhere(opened, plan, pages)]
+    flat = [] if cut or joined else pages.flat
+    return [*cut, *joined, *flat, *others, *late, *gaps, *_find_restarts(pages), *crawled]
 
 
 def _find_by_ranker(find: Callable[[_Pages], Iterable[Finding]], pages: _Pages, plan: QueryPlan) -> list[Finding]:
@@ -123,16 +141,84 @@ def _find_by_ranker(find: Callable[[_Pages], Iterable[Finding]], pages: _Pages, 
 # ---- The query
 
 
-def _pages_sql(plan: QueryPlan, sample: Sample) -> str:
+def _pages_sql(plan: QueryPlan, sample: Sample, *, two_ranks: bool) -> str:
     """Return the query that counts page views by shape, clicks by position, and equal clicks of a pair.
 
     One query answers all, because each query is a job on Spark. Without ids of page views, a query that a ranker served
     once is a page view: it has each position once.
     """
     schema, d = plan.schema, plan.dialect
+    replayed = not (schema.layout.ranks_known or schema.natural)
+    number = "-1"
+    if 1 < len(plan.rankers) <= _MAX_RANKERS and not schema.natural:
+        number = f"MIN(COALESCE({plan.ranker_number('r', schema.types[schema.ranker])}, -1))"
+    once = "" if schema.impression else ", r\nHAVING COUNT(*) = COUNT(DISTINCT p)"
+    top = range(1, min(plan.max_rank, _MOST_POSITIONS) + 1)
+    content = d.cast(f"{d.hash('d, p')} & {2**31 - 1}", "BIGINT")
+    by_position = "".join(f", SUM(CASE WHEN p = {k} THEN c ELSE 0 END) AS clicks_{k}" for k in top)
+    by_position += f", SUM(CASE WHEN p <= {max(top)} THEN c ELSE 0 END) AS top_clicks"
+    several = ["COUNT(*)", "COUNT(CASE WHEN several = 1 THEN 1 END)"]
+    queries = "COUNT(CASE WHEN clicks > n THEN 1 END), 0, 0, 0, 0, COUNT(*)\nFROM queries\nWHERE n > 2"
+    # What is counted -> the steps that lead to it, and the last of them, which has a row of eight numbers for each.
+    parts = [
+        (
+            [
+                Step(
+                    "pages",
+                    "Each page view: its rows, its first and last position, its clicks and the last of them.",
+                    f"SELECT q, {number} AS ranker, COUNT(*) AS n, MIN(p) AS first_position, MAX(p) AS last_position,\n"
+                    "  SUM(c) AS clicks, MAX(CASE WHEN c = 1 THEN p ELSE 0 END) AS last_click"
+                    + (f",\n  SUM({content}) AS content{by_position}" if schema.impression else "")
+                    + f"\nFROM views\nGROUP BY v, q{once}",
+                )
+            ],
+            f"SELECT {_SHAPE}, ranker, n, first_position, last_position, clicks, last_click, COUNT(*)\nFROM pages\n"
+            "GROUP BY ranker, n, first_position, last_position, clicks, last_click",
+        ),
+        ([], f"SELECT {_POSITION}, p, SUM(c), 0, 0, 0, 0, COUNT(*)\nFROM views\nGROUP BY p"),
+        (
+            [
+                Step(
+                    "queries",
+                    "Clicks and page views of each query.",
+                    "SELECT SUM(CASE WHEN p = 1 THEN 1 ELSE 0 END) AS n, SUM(c) AS clicks\nFROM views\nGROUP BY q, r",
+                )
+            ],
+            f"SELECT {_QUERIES}, COUNT(CASE WHEN clicks <= n AND 5 * clicks >= 4 * n THEN 1 END), {queries}",
+        ),
+    ]
+    for number_of_group, group_ in enumerate(_pair_groups(plan)):
+        parts.append(_pair_part(number_of_group, group_))
+    if schema.impression:
+        parts.append(_same_page_part(d, top))
+    if two_ranks:
+        parts.append(_two_ranks_part(d, max(top)))
+    if replayed:
+        places = Step(
+            "places",
+            "Each position of a query and ranker, and whether it has several documents.",
+            "SELECT CASE WHEN MIN(d) <> MAX(d) THEN 1 ELSE 0 END AS several\nFROM views\nGROUP BY q, r, p\n"
+            "HAVING COUNT(*) > 1",
+        )
+        documents = Step(
+            "documents",
+            "Each document of a query and ranker, and whether it was at several positions.",
+            "SELECT CASE WHEN MIN(p) <> MAX(p) THEN 1 ELSE 0 END AS several\nFROM views\nGROUP BY q, r, d\n"
+            "HAVING COUNT(*) > 1",
+        )
+        parts.append(([places], f"SELECT {_PLACES}, {several[0]}, {several[1]}, 0, 0, 0, 0, 0\nFROM places"))
+        parts.append(([documents], f"SELECT {_PLACES}, 0, 0, {several[1]}, 0, 0, 0, 0\nFROM documents"))
+    answer = Step("answer", "How many of each.", "\nUNION ALL\n".join(last for _, last in parts))
+    return render(
+        [*_view_steps(plan, sample, two_ranks=two_ranks), *(step for steps, _ in parts for step in steps), answer]
+    )
+
+
+def _view_steps(plan: QueryPlan, sample: Sample, *, two_ranks: bool = False, columns: Sequence[str] = ()) -> list[Step]:
+    """Return the steps that end in `views`: the rows of the sample by short names, with other columns if given."""
+    schema, d = plan.schema, plan.dialect
     click = d.quote(schema.click or "")
-    periods = [] if schema.drop_duplicates else _periods(schema)
-    columns = {
+    known = {
         "v": d.quote(schema.impression) if schema.impression else "0",
         "q": d.nan_to_null(d.quote(schema.query), schema.types[schema.query]),
         "d": d.quote(schema.doc),
@@ -140,82 +226,92 @@ def _pages_sql(plan: QueryPlan, sample: Sample) -> str:
         "p": d.integer(d.quote(schema.position), schema.types[schema.position]),
         "c": click if schema.drop_duplicates else d.click(click, schema.types[schema.click or ""]),
     }
-    for i, (name, unit) in enumerate(periods):
-        columns[f"w{i}"] = _cut_time(d, name, unit, schema.types[name]) if unit else d.quote(name)
-    selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    for i, (name, unit) in enumerate(_periods(schema)):
+        known[f"w{i}"] = _cut_time(d, name, unit, schema.types[name]) if unit else d.quote(name)
+    if two_ranks:
+        # Documents with the same ranks are compared if ranks are known, and each document with itself otherwise.
+        same = [*schema.rank_columns.values()] or [schema.query, schema.doc]
+        known["s"] = d.hash(", ".join(map(d.quote, same)))
+    known |= {f"a{i}": d.as_text(d.quote(name)) for i, name in enumerate(columns)}
+    selected = ", ".join(f"{sql} AS {name}" for name, sql in known.items())
     source = "deduplicated" if schema.drop_duplicates else sample.source
-    replayed = not (schema.layout.ranks_known or schema.natural)
-    number = "-1"
-    if 1 < len(plan.rankers) <= _MAX_RANKERS and not schema.natural:
-        number = f"MIN(COALESCE({plan.ranker_number('r', schema.types[schema.ranker])}, -1))"
-    once = "" if schema.impression else ", r\nHAVING COUNT(*) = COUNT(DISTINCT p)"
-    steps = [
-        Step(
-            "views",
-            "Rows by short names.",
-            f"SELECT * FROM (SELECT {selected} FROM {source}) s\nWHERE v IS NOT NULL AND q IS NOT NULL AND p >= 1 AND "
-            f"c IN (0, 1) AND {sample.condition(d, 'q')}",
-        ),
-        Step(
-            "pages",
-            "Each page view: its rows, its first and last position, its clicks and the last of them.",
-            f"SELECT {number} AS ranker, COUNT(*) AS n, MIN(p) AS first_position, MAX(p) AS last_position,\n"
-            "  SUM(c) AS clicks, MAX(CASE WHEN c = 1 THEN p ELSE 0 END) AS last_click\n"
-            f"FROM views\nGROUP BY v, q{once}",
-        ),
-        _pair_step("pairs", "q, d"),
-        *(_pair_step(f"pairs{i}", f"q, d, w{i}") for i in range(len(periods))),
-        *(
-            [
-                Step(
-                    "places",
-                    "Each position of a query and ranker, and whether it has several documents.",
-                    "SELECT CASE WHEN MIN(d) <> MAX(d) THEN 1 ELSE 0 END AS several\nFROM views\nGROUP BY q, r, p\n"
-                    "HAVING COUNT(*) > 1",
-                ),
-                Step(
-                    "documents",
-                    "Each document of a query and ranker, and whether it was at several positions.",
-                    "SELECT CASE WHEN MIN(p) <> MAX(p) THEN 1 ELSE 0 END AS several\nFROM views\nGROUP BY q, r, d\n"
-                    "HAVING COUNT(*) > 1",
-                ),
-            ]
-            if replayed
-            else []
-        ),
-        Step(
-            "queries",
-            "Clicks and page views of each query.",
-            "SELECT SUM(CASE WHEN p = 1 THEN 1 ELSE 0 END) AS n, SUM(c) AS clicks\nFROM views\nGROUP BY q, r",
-        ),
-    ]
-    equal = "COUNT(CASE WHEN clicks > 0 THEN 1 END), COUNT(CASE WHEN clicks = n THEN 1 END), 0, 0, 0, 0, COUNT(*)"
-    several = ["COUNT(*)", "COUNT(CASE WHEN several = 1 THEN 1 END)"]
-    parts = [
-        f"SELECT {_SHAPE}, ranker, n, first_position, last_position, clicks, last_click, COUNT(*)\nFROM pages\n"
-        "GROUP BY ranker, n, first_position, last_position, clicks, last_click",
-        f"SELECT {_POSITION}, p, SUM(c), 0, 0, 0, 0, COUNT(*)\nFROM views\nGROUP BY p",
-        f"SELECT {_PAIRS}, {equal}\nFROM pairs",
-        *(f"SELECT {_PAIRS + 1 + i}, {equal}\nFROM pairs{i}" for i in range(len(periods))),
-        f"SELECT {_QUERIES}, COUNT(CASE WHEN clicks <= n AND 5 * clicks >= 4 * n THEN 1 END), "
-        "COUNT(CASE WHEN clicks > n THEN 1 END), 0, 0, 0, 0, COUNT(*)\nFROM queries\nWHERE n > 2",
-        *(
-            [
-                f"SELECT {_PLACES}, {several[0]}, {several[1]}, 0, 0, 0, 0, 0\nFROM places",
-                f"SELECT {_PLACES}, 0, 0, {several[1]}, 0, 0, 0, 0\nFROM documents",
-            ]
-            if replayed
-            else []
-        ),
-    ]
-    answer = Step("answer", "How many of each.", "\nUNION ALL\n".join(parts))
-    return render([*([deduplicated_step(plan)] if schema.drop_duplicates else []), *steps, answer])
+    views = Step(
+        "views",
+        "Rows by short names.",
+        f"SELECT * FROM (SELECT {selected} FROM {source}) s\nWHERE v IS NOT NULL AND q IS NOT NULL AND p >= 1 AND "
+        f"c IN (0, 1) AND {sample.condition(d, 'q')}",
+    )
+    return [deduplicated_step(plan), views] if schema.drop_duplicates else [views]
 
 
-def _pair_step(name: str, keys: str) -> Step:
+class _PairGroup(NamedTuple):
+    """Columns within which the clicks on a document of a query may have been joined, and the words for them."""
+
+    columns: tuple[str, ...]
+    within: str = ""
+    joined_by: str = "query and document"
+
+
+def _pair_groups(plan: QueryPlan) -> list[_PairGroup]:
+    """Return what is looked at: all page views, those of a ranker, those of a period, those of both."""
+    groups = [_PairGroup(())]
+    for i, (name, unit) in enumerate(_periods(plan.schema)):
+        groups.append(_PairGroup((f"w{i}",), f" within one {f'{unit} of ' if unit else ''}{name!r}"))
+    if plan.schema.natural or len(plan.rankers) < 2:
+        return groups
+    by = "query, document and ranker"
+    return [*groups, *(_PairGroup((*columns, "r"), f" by one ranker{within}", by) for columns, within, _ in groups)]
+
+
+def _pair_part(number: int, of: _PairGroup) -> tuple[list[Step], str]:
+    """Return the steps that count pairs which were shown several times, and those clicked every time."""
+    keys = ", ".join(("q", "d", *of.columns))
     why = "Documents of a query that were shown several times, and how often they were clicked."
     counts = f"SELECT COUNT(*) AS n, SUM(c) AS clicks\nFROM views\nWHERE d IS NOT NULL\nGROUP BY {keys}"
-    return Step(name, why, f"{counts}\nHAVING COUNT(*) > 1")
+    equal = "COUNT(CASE WHEN clicks > 0 THEN 1 END), COUNT(CASE WHEN clicks = n THEN 1 END), 0, 0, 0, 0, COUNT(*)"
+    steps = [Step(f"pairs{number}", why, f"{counts}\nHAVING COUNT(*) > 1")]
+    return steps, f"SELECT {_PAIRS + number}, {equal}\nFROM pairs{number}"
+
+
+def _same_page_part(d: Dialect, top: range) -> tuple[list[Step], str]:
+    """Return the steps that count pairs of clicks in one view and in two views of the same page.
+
+    If clicks were independent, the pairs in two of n views divided by n - 1 would be as many as those in one.
+    """
+    squares = " + ".join(f"SUM(clicks_{k}) * SUM(clicks_{k})" for k in top)
+    counts = "COUNT(*) AS n, SUM(top_clicks) AS clicks, SUM(top_clicks * (top_clicks - 1)) AS together"
+    same = Step(
+        "same_page",
+        "Page views of a query that show the same page, and how their clicks fall together.",
+        f"SELECT q, {counts},\n  {squares} AS squares\nFROM pages\nGROUP BY q, content\nHAVING COUNT(*) > 1",
+    )
+    compared = Step(
+        "compared",
+        "Beside what is expected in each view.",
+        f"SELECT q, n, together, {d.cast('clicks * clicks - squares - together', 'DOUBLE')} / (n * (n - 1)) AS expected"
+        "\nFROM same_page",
+    )
+    bucket = f"{d.hash('q')} & {_SAMPLED_BUCKETS - 1}"
+    # The variance of c (c - 1), for a Poisson count c with the mean m, is 4 m³ + 2 m².
+    variance = "n * (4 * expected * SQRT(expected) + 2 * expected)"
+    sums = f"{bucket}, SUM(together), SUM(n * expected), SUM({variance}), 0, 0, 0"
+    return [same, compared], f"SELECT {_SAME_PAGE}, {sums}\nFROM compared\nGROUP BY {bucket}"
+
+
+def _two_ranks_part(d: Dialect, deepest: int) -> tuple[list[Step], str]:
+    """Return the steps that count clicks of the same documents at two ranks, one at least twice as deep."""
+    cells = Step(
+        "cells",
+        "Impressions and clicks of the same documents by position.",
+        f"SELECT {d.hash('q')} & {_SAMPLED_BUCKETS - 1} AS b, s, p, COUNT(*) AS n, SUM(c) AS c\nFROM views\n"
+        f"WHERE d IS NOT NULL AND p <= {deepest}\nGROUP BY {d.hash('q')} & {_SAMPLED_BUCKETS - 1}, s, p",
+    )
+    last = (
+        f"SELECT {_TWO_RANKS}, x.p, y.p, x.b, SUM(x.n * y.c / (x.n + y.n)), SUM(y.n * x.c / (x.n + y.n)), 0, 0\n"
+        "FROM cells x JOIN cells y ON y.b = x.b AND y.s = x.s AND y.p >= 2 * x.p\nWHERE x.c + y.c > 0\n"
+        "GROUP BY x.p, y.p, x.b"
+    )
+    return [cells], last
 
 
 def period_columns(schema: Schema) -> list[str]:
@@ -228,6 +324,8 @@ def period_columns(schema: Schema) -> list[str]:
 
 def _periods(schema: Schema) -> list[tuple[str, str]]:
     """Return columns within whose values clicks may have been joined, and the unit to which a time is cut."""
+    if schema.drop_duplicates:
+        return []
     times = {name for name in schema.types if schema.types[name].startswith("TIMESTAMP")}
     columns = period_columns(schema)
     # In text files a time is a text.
@@ -251,11 +349,14 @@ class _Pages:
         ranker, n, first, last, clicks, last_click, count (arrays): each shape of a page view, and how many have it. The
             ranker is its number, or -1 if there are many.
         positions, position_clicks, position_rows (arrays): clicks and rows by position.
-        pairs (dict): pairs shown several times with a click, and those of them that were clicked every time, over the
-            whole sample and within each period.
+        pairs (dict): pairs shown several times with a click, and those of them that were clicked every time, by group.
         queries (tuple): queries with at most as many clicks as page views but nearly, and with more.
         places (tuple): positions of a query and ranker with results, those with several documents, and documents that
             were shown at several positions.
+        same_page (array of shape B × 3): pairs of clicks on one view of a page that was shown several times, those
+            expected if clicks were independent, and their variance, by bucket.
+        two_ranks (array of shape n × 5): two positions, a bucket, and the weighted clicks of the same documents at the
+            lower and at the upper position.
         sample (Sample): what was looked at.
         has_ids (bool): whether page views have ids.
     """
@@ -270,27 +371,25 @@ class _Pages:
     positions: IntArray
     position_clicks: IntArray
     position_rows: IntArray
-    pairs: dict[str, tuple[int, int]]
+    pairs: dict[_PairGroup, tuple[int, int]]
     queries: tuple[int, ...]
     places: tuple[int, ...]
+    same_page: FloatArray
+    two_ranks: FloatArray
     sample: Sample
     has_ids: bool
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], plan: QueryPlan, sample: Sample) -> _Pages:
-        import numpy as np
-
-        table = np.array([[int(value or 0) for value in row] for row in rows], dtype=np.int64).reshape(-1, 8)
+        table = np.array([[float(value or 0) for value in row] for row in rows]).reshape(-1, 8)
 
         def part(fact: int) -> IntArray:
-            return np.asarray(table[table[:, 0] == fact])
+            return np.asarray(table[table[:, 0] == fact], dtype=np.int64)
 
         def counts(fact: int) -> tuple[int, ...]:
             return tuple(part(fact)[:, 1:4].sum(axis=0).tolist())
 
         positions = part(_POSITION)
-        units = [(name, f"{unit} of " if unit else "") for name, unit in _periods(plan.schema)]
-        periods = ["", *(f" within one {unit}{name!r}" for name, unit in units)]
         ranker, n, first, last, clicks, last_click, count = part(_SHAPE).T[1:]
         return cls(
             ranker,
@@ -303,9 +402,11 @@ class _Pages:
             positions[:, 1],
             positions[:, 2],
             positions[:, 7],
-            {period: (counts(_PAIRS + i)[0], counts(_PAIRS + i)[1]) for i, period in enumerate(periods)},
+            {of: (counts(_PAIRS + i)[0], counts(_PAIRS + i)[1]) for i, of in enumerate(_pair_groups(plan))},
             counts(_QUERIES),
             counts(_PLACES),
+            table[table[:, 0] == _SAME_PAGE, 2:5],
+            table[table[:, 0] == _TWO_RANKS, 1:6],
             sample,
             plan.schema.impression is not None,
         )
@@ -321,13 +422,26 @@ class _Pages:
         """The number of page views."""
         return int(self.count.sum())
 
+    @cached_property
+    def partly_clicked(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Shapes with clicked and unclicked results and no gaps: rows, clicks, rows below the last click, page views.
+
+        On a page whose results were all clicked, the last result is a click in any case.
+        """
+        mixed = (self.clicks > 0) & (self.clicks < self.n) & (self.n == self.last - self.first + 1)
+        return self.n[mixed], self.clicks[mixed], (self.last - self.last_click)[mixed], self.count[mixed]
+
+    def chance_of_click_near_end(self, rows: int) -> FloatArray:
+        """Return the chance that so many rows or fewer are below the last click, if clicks are anywhere on a page."""
+        n, clicks, *_ = self.partly_clicked
+        pairs = zip(n.tolist(), clicks.tolist(), strict=True)
+        return np.array([1 - math.comb(max(a - 1 - rows, 0), b) / math.comb(a, b) for a, b in pairs])
+
     @property
     def has_whole_pages(self) -> bool:
         """Whether the sample holds all rows of its page views, as it does unless rows of a log are shuffled."""
         if self.sample.first is None:
             return True
-        import numpy as np
-
         whole = self.count[self.n >= 0.9 * self.n.max(initial=0)].sum()
         return bool(whole >= _WHOLE_SHARE * max(self.views, 1)) and bool(np.any(self.n > 1))
 
@@ -339,68 +453,118 @@ class _Pages:
     @cached_property
     def rates(self) -> FloatArray:
         """The click rate at each position up to the last."""
-        import numpy as np
-
         rates = np.zeros(int(self.positions.max(initial=0)))
         rates[self.positions - 1] = self.position_clicks / self.position_rows
         return rates
 
     @property
+    def flat(self) -> list[Finding]:
+        """Clicks that follow the document, as `find_flat_curve` reports them."""
+        upper, lower, bucket = self.two_ranks[:, :3].astype(np.int64).T
+        deep, high = self.two_ranks[:, 3:].T
+        if not len(deep):
+            return []
+        marginal = high * self.rates[lower - 1] / self.rates[upper - 1].clip(1e-12)
+        return _flat_finding(deep, high, marginal, bucket, str(self.sample))
+
+    @property
     def expected_pairs(self) -> float:
         """Pairs of clicks on one page view, if clicks were independent."""
-        import numpy as np
-
         total, squares = np.cumsum(self.rates), np.cumsum(self.rates**2)
         return float((self.count * (total**2 - squares)[self.last - 1] / 2).sum()) if self.views else 0.0
 
     @property
     def expected_without_click(self) -> float:
         """Page views without a click, if clicks were independent."""
-        import numpy as np
-
         return float((self.count * np.cumprod(1 - self.rates)[self.last - 1]).sum()) if self.views else 0.0
 
 
 # ---- Rows that were kept because of clicks
 
 
-def _find_cut_pages(pages: _Pages) -> Iterator[Finding]:
-    """Report that pages end at the last click, or a fixed number of rows below it."""
-    import numpy as np
-
-    # On a page whose results were all clicked, the last result is a click in any case.
-    mixed = (pages.clicks > 0) & (pages.clicks < pages.n) & (pages.n == pages.last - pages.first + 1)
-    n, clicks, count = pages.n[mixed], pages.clicks[mixed], pages.count[mixed]
-    below = pages.last[mixed] - pages.last_click[mixed]
-    # Pages that are cut by their clicks have different lengths.
-    if count.sum() and np.bincount(n, weights=count).max() >= _NEARLY_ALL * count.sum():
-        return
+def _find_cut_pages(pages: _Pages, *, shorter: bool = False) -> Iterator[Finding]:
+    """Report that pages, or those that are shorter than the usual page, end at most so many rows below a click."""
+    n, _, below, count = pages.partly_clicked
+    usual = int(np.bincount(n, weights=count).argmax()) if len(n) else 0
     for rows in range(_MOST_ROWS_BELOW + 1):
-        near = below <= rows
-        if not count.sum() or count[near].sum() < _NEARLY_ALL * count.sum():
+        chance = pages.chance_of_click_near_end(rows)
+        telling = (chance < 1) & ((n < usual) | (not shorter))
+        near, total = int(count[telling & (below <= rows)].sum()), int(count[telling].sum())
+        # Pages that are cut by their clicks have different lengths.
+        if not total or np.bincount(n[telling], weights=count[telling]).max() >= _NEARLY_ALL * total:
             continue
-        # If the clicks of a page were anywhere on it, one of them would be among the last rows with this chance.
-        chance = [1 - math.comb(max(a - 1 - rows, 0), b) / math.comb(a, b) for a, b in zip(n, clicks, strict=True)]
-        if -float((count * np.log(chance)).sum()) < _CERTAIN:
-            return
+        if near < _NEARLY_ALL * total or -float(count[telling] @ np.log(chance[telling])) < _CERTAIN:
+            continue
         where = "in a click" if rows == 0 else f"at most {rows} row{'s' * (rows > 1)} below the last click"
         yield Finding(
             "pages-end-at-click",
             "error",
-            f"{pages.sample}{{count}} of {{page_views}} page views with a click and a result without one end {where}: "
-            "the results below were shown and not logged",
-            int(count[near].sum()),
-            evidence={"page_views": int(count.sum()), "rows_below": rows},
+            f"{pages.sample}{{count}} of {{page_views}} {'shorter ' * shorter}page views with a click and a result "
+            f"without one end {where}: the results below were shown and not logged",
+            near,
+            evidence={"page_views": total, "rows_below": rows},
             remedy="Rows that were kept because of a click make deep ranks look several times as attractive as they "
             "are. Log all results of a page view, whether or not anything was clicked.",
         )
         return
 
 
+def _find_cut_application(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> list[Finding]:
+    """Report the values of another column whose pages end near the last click, if pages differ in length."""
+    n, *_, count = pages.partly_clicked
+    columns = _application_columns(plan.schema)
+    if not columns or not len(n) or np.bincount(n, weights=count).max() >= _NEARLY_ALL * count.sum():
+        return []
+    shapes: dict[tuple[int, str], list[list[int]]] = {}
+    for i, value, *shape in opened.rows(_shapes_sql(plan, pages.sample, columns), "Looking for pages that are cut"):
+        shapes.setdefault((int(i), value), []).append([int(number) for number in shape])
+    found = []
+    for (i, value), rows in shapes.items():
+        names = ("n", "first", "last", "clicks", "last_click", "count")
+        own = replace(pages, **dict(zip(names, np.array(rows).T, strict=True)))
+        found += [replace(f, what=f"where {columns[i]!r} is {value!r}, {f.what}") for f in _find_cut_pages(own)]
+    return found
+
+
+def _application_columns(schema: Schema) -> list[str]:
+    """Return columns whose values may be applications."""
+    return [name for name in _free_columns(schema) if schema.types[name] in {"VARCHAR", "BOOLEAN", *INTEGERS}][
+        :_MAX_COLUMNS
+    ]
+
+
+def _shapes_sql(plan: QueryPlan, sample: Sample, columns: Sequence[str]) -> str:
+    """Return the query that counts page views by their shape and the value of each column that has few values."""
+    shape = "n, first_position, last_position, clicks, last_click"
+    once = "" if plan.schema.impression else ", r\nHAVING COUNT(*) = COUNT(DISTINCT p)"
+    numbers = range(len(columns))
+    parts = [
+        f"SELECT {i}, a{i}, {shape}, COUNT(*)\nFROM pages CROSS JOIN numbers\n"
+        f"WHERE a{i} IS NOT NULL AND values{i} BETWEEN 2 AND {_MAX_VALUES}\nGROUP BY a{i}, {shape}"
+        for i in numbers
+    ]
+    return render(
+        [
+            *_view_steps(plan, sample, columns=columns),
+            Step(
+                "pages",
+                "Each page view with a value of each column.",
+                f"SELECT {', '.join(f'MIN(a{i}) AS a{i}' for i in numbers)}, COUNT(*) AS n, MIN(p) AS first_position,\n"
+                "  MAX(p) AS last_position, SUM(c) AS clicks, MAX(CASE WHEN c = 1 THEN p ELSE 0 END) AS last_click\n"
+                f"FROM views\nGROUP BY v, q{once}",
+            ),
+            Step(
+                "numbers",
+                "How many values there are.",
+                f"SELECT {', '.join(f'COUNT(DISTINCT a{i}) AS values{i}' for i in numbers)}\nFROM pages",
+            ),
+            Step("shapes", "How many of each shape.", "\nUNION ALL\n".join(parts)),
+        ]
+    )
+
+
 def _find_length_by_clicks(pages: _Pages) -> Iterator[Finding]:
     """Report that the number of clicks determines how many rows a page view has."""
-    import numpy as np
-
     lengths: dict[int, int] = {}
     usual = 0
     for clicks in np.unique(pages.clicks[pages.clicks > 0]).tolist():
@@ -431,13 +595,14 @@ def _find_equal_clicks(pages: _Pages) -> Iterator[Finding]:
     # A pair with two views and a click has two clicks with the chance r² / (1 - (1 - r)²), more views even less.
     rate = min(pages.click_rate, 1 - 1e-9)
     evidence = -math.log(rate / (2 - rate)) if rate > 0 else 0.0
-    for within, (clicked, every) in pages.pairs.items():
+    for of, (clicked, every) in pages.pairs.items():
         if every >= _NEARLY_ALL * clicked and every * evidence >= _CERTAIN and every >= _MIN_CASES:
             yield Finding(
                 "clicks-without-page-view",
                 "error",
-                f"{pages.sample}{{count}} of {{pairs}} (query, document) pairs that were shown several times{within} "
-                "and clicked were clicked every time: the clicks were joined by query and document, not by page view",
+                f"{pages.sample}{{count}} of {{pairs}} (query, document) pairs that were shown several times"
+                f"{of.within} and clicked were clicked every time: the clicks were joined by {of.joined_by}, not by "
+                "page view",
                 every,
                 evidence={"pairs": clicked},
                 remedy="Each click must belong to the one page view on which it happened: join clicks by the id of the "
@@ -451,8 +616,8 @@ def _find_one_click(pages: _Pages) -> Iterator[Finding]:
     found = int((pages.count * pages.clicks * (pages.clicks - 1)).sum()) // 2
     expected = pages.expected_pairs
     remedy = (
-        "If only the first or the last click of a page view was kept, log all of them. If the page closes at a click, "
-        "or users stop there, the curve is an average over the results above: use it for these rankers only."
+        "If later clicks were lost, or only the first or the last was kept, log all of them. If the page closes at a "
+        "click, or users stop there, the curve is an average over the results above: use it for these rankers only."
     )
     if pages.has_whole_pages and expected >= _MIN_EXPECTED and found < _RARE_SHARE * expected:
         several = int(pages.count[pages.clicks > 1].sum())
@@ -463,6 +628,21 @@ def _find_one_click(pages: _Pages) -> Iterator[Finding]:
             f"where independent clicks would give about {expected:,.0f}",
             several,
             evidence={"page_views": pages.views, "expected_click_pairs": round(expected)},
+            remedy=remedy,
+        )
+        return
+    together, independent, variance = pages.same_page.sum(axis=0)
+    missing = pages.same_page[:, 1] - pages.same_page[:, 0]
+    # The expected number varies as well. Users who differ make pairs of clicks more frequent, not rarer.
+    by_chance, by_bucket = math.sqrt(2 * variance), math.sqrt(float((missing**2).sum()))
+    rarer = missing.sum() > _RARE_ERRORS * max(by_chance, by_bucket)
+    if rarer or missing.sum() > _MANY_ERRORS * by_bucket > 0:
+        yield Finding(
+            "one-click-pages",
+            "warning",
+            f"{pages.sample}two clicks on one page view are rarer than on two views of the same page: {together:,.0f} "
+            f"pairs of clicks, where independent clicks would give about {independent:,.0f}",
+            evidence={"page_views": pages.views, "expected_click_pairs": round(independent)},
             remedy=remedy,
         )
         return
@@ -510,8 +690,31 @@ def _find_all_clicked(pages: _Pages) -> Iterator[Finding]:
             f"{_FEW_LESS} results on {{nearly}}: it seems that crawlers clicked them",
             every,
             evidence={"page_views": pages.views, "nearly": nearly},
-            remedy="Crawlers click all ranks alike and flatten the curve. Leave them out of the log, best by what "
-            "identifies them (user, address, agent).",
+            remedy=_CRAWLERS_REMEDY,
+        )
+
+
+def _find_clicks_anywhere(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> Iterator[Finding]:
+    """Report page views with many clicks that follow neither rank nor document, if there are page views with many."""
+    max_rank = plan.max_rank
+    histogram = np.zeros((max_rank + 1, max_rank + 1))
+    np.add.at(histogram, (np.minimum(pages.n, max_rank), np.minimum(pages.clicks, max_rank)), pages.count)
+    half = max(_MIN_RESULTS, max_rank // 2)
+    if not pages.has_ids or histogram[:, half:].sum() < max(_MIN_CRAWLED, _MIN_CRAWLED_SHARE * pages.views):
+        return
+    order = _count_order(opened, click_order(replace(plan, log=pages.sample.source), pages.sample.one_in), max_rank)
+    crawled = order.find_crawled(histogram)
+    if crawled is not None:
+        clicks, follows, _ = crawled
+        yield Finding(
+            "crawlers",
+            "warning",
+            f"{pages.sample}{{count}} of {{page_views}} page views have {clicks} clicks or more, and their clicks "
+            f"follow neither rank nor document ({max(follows, 0.0):.0%} as much as other clicks): it seems that "
+            "crawlers clicked them",
+            int(histogram[:, clicks:].sum()),
+            evidence={"page_views": pages.views, "clicks": clicks, "order": round(follows, 3)},
+            remedy=_CRAWLERS_REMEDY,
         )
 
 
@@ -570,10 +773,8 @@ def _columns_that_begin_late(opened: OpenLog, plan: QueryPlan, column: str, shif
 def _column_of_first_position(opened: OpenLog, plan: QueryPlan) -> tuple[str | None, dict[str, int]]:
     """Return a column of which some values have no row at position 1, and the first position of each value."""
     schema, d = plan.schema, plan.dialect
-    ids = {schema.query, schema.doc, schema.impression, schema.position, schema.click, *schema.rank_columns.values()}
-    free = [name for name in schema.types if name not in ids and "[" not in schema.types[name]]
     position = d.integer(d.quote(schema.position), schema.types[schema.position])
-    for name in free:
+    for name in _free_columns(schema):
         value = d.as_text(d.quote(name))
         sql = (
             f"SELECT value, MIN(p), COUNT(*) FROM (SELECT {value} AS value, {position} AS p FROM {opened.full_view}) s "
@@ -584,6 +785,12 @@ def _column_of_first_position(opened: OpenLog, plan: QueryPlan) -> tuple[str | N
         if len(rows) <= _MAX_VALUES and len(first) > 1 and min(first.values()) == 1 < max(first.values()):
             return name, first
     return None, {}
+
+
+def _free_columns(schema: Schema) -> list[str]:
+    """Return columns that may name an application: all but ids, positions, clicks and ranks."""
+    ids = {schema.query, schema.doc, schema.impression, schema.position, schema.click, *schema.rank_columns.values()}
+    return [name for name in schema.types if name not in ids and "[" not in schema.types[name]]
 
 
 def _find_gaps(pages: _Pages) -> Iterator[Finding]:
@@ -667,6 +874,18 @@ def find_flat_curve(cells: Cells) -> list[Finding]:
     if not deep or not np.concatenate(high).sum():
         return []
     a, b, m, at = map(np.concatenate, (deep, high, marginal, where))
+    return _flat_finding(a, b, m, at)
+
+
+def _flat_finding(a: FloatArray, b: FloatArray, m: FloatArray, at: IntArray, sample: str = "") -> list[Finding]:
+    """Report that clicks at the lower of two ranks, `a`, are about as many as at the upper one, `b`.
+
+    Arguments:
+        a, b (arrays): weighted clicks of the same documents.
+        m (array): what `a` would be if it fell as click rates do.
+        at (array): buckets of queries.
+        sample (str, default ""): words for the sample.
+    """
     # From few buckets there is no telling how much they differ, as for intervals.
     if len(np.unique(at)) < _FEWEST_BUCKETS or a.sum() == 0 or m.sum() >= _STEEP * b.sum():
         return []
@@ -682,8 +901,9 @@ def find_flat_curve(cells: Cells) -> list[Finding]:
         Finding(
             "flat-curve",
             "warning",
-            f"documents are clicked about as often at a rank twice as deep or more ({ratio:.0%}), though click rates "
-            f"fall by a factor of {fall:.1f} between these ranks: the clicks do not depend on where a result was shown",
+            f"{sample}documents are clicked about as often at a rank twice as deep or more ({ratio:.0%}), though click "
+            f"rates fall by a factor of {fall:.1f} between these ranks: the clicks do not depend on where a result was "
+            "shown",
             evidence={"ratio": round(float(ratio), 3), "fall": round(fall, 2)},
             remedy="Usually clicks were joined to another page view: to all page views of the query, to the one "
             "before, or to those of the same day or user. Join them by the id of the page view. If that is done, users "
@@ -733,6 +953,10 @@ def count_click_order(opened: OpenLog, rankers: tuple[str, ...], histogram: Floa
     max_rank = len(histogram) - 1
     rows = int(histogram.sum(axis=1) @ np.arange(max_rank + 1))
     sql = click_order(QueryPlan(opened.schema, opened.dialect, rankers, max_rank), sampling_interval(rows, _ORDER_ROWS))
+    return _count_order(opened, sql, max_rank)
+
+
+def _count_order(opened: OpenLog, sql: str, max_rank: int) -> ClickOrder:
     sums = np.zeros((max_rank + 1, 6))
     for clicks, *row in opened.rows(sql, "Comparing page views with many clicks"):
         sums[min(int(clicks), max_rank)] += np.array(row, dtype=np.float64)

@@ -163,11 +163,13 @@ def harvest(
         sample = small_sample(opened, counted.rows.rows)
         with opened.for_samples() as sampled:
             sampled_plan = settings.plan(sampled, counted.rankers)
+            copied = find_copied_files(sampled)
             repeats = find_repeats(sampled, sampled_plan, sample)
-            patterns = find_click_patterns(sampled, sampled_plan, sample.beginning)
+            patterns = find_click_patterns(sampled, sampled_plan, sample.beginning, harvested=True)
             if patterns and sample.beginning != sample:
                 # A join may have written the clicked rows first. Only whole page views show what was left out.
-                patterns = find_click_patterns(sampled, sampled_plan, whole_pages_sample(counted.rows.rows))
+                whole_pages = whole_pages_sample(counted.rows.rows)
+                patterns = find_click_patterns(sampled, sampled_plan, whole_pages, harvested=True)
         table = counted.table
         click_defects = [*find_click_defects(count_positions(table))]
         # Clicks that were joined without the page view explain a flat curve.
@@ -175,7 +177,7 @@ def harvest(
         overlap = find_ranker_overlap(opened, plan)
         findings = [
             *opened.findings,
-            *find_copied_files(opened),
+            *copied,
             *find_rounded_ids(opened),
             *counted.findings,
             *click_defects,

@@ -312,7 +312,8 @@ def find_no_rows(scan: LogScan) -> Iterator[Finding]:
 def find_problems_of_files(scan: LogScan) -> Iterator[Finding]:
     """Find problems that appeared when the log was opened, and columns that differ between its files."""
     yield from scan.opened.findings
-    yield from find_copied_files(scan.opened)
+    with scan.opened.for_samples() as sampled:
+        yield from find_copied_files(sampled)
     yield from find_rounded_ids(scan.opened)
     yield from scan.mixed_files
 
@@ -350,7 +351,8 @@ def find_patterns_of_clicks(scan: LogScan) -> list[Finding]:
     """Find rows and clicks that were kept, dropped or joined in a way that bends the curve."""
     if any_error([*scan.mixed_files, *scan.defects]):
         return []
-    found = find_click_patterns(scan.opened, scan.plan, whole_pages_sample(scan.profile.rows))
+    plan = replace(scan.plan, rankers=scan.profile.rankers)
+    found = find_click_patterns(scan.opened, plan, whole_pages_sample(scan.profile.rows))
     # The search for crawlers in all of the log says more than the sample.
     known = {finding.code for finding in (*scan.repeats, *scan.crawling)}
     return [finding for finding in found if finding.code not in known]
@@ -819,7 +821,16 @@ def find_crawling(scan: LogScan) -> Iterator[Finding]:
     fall faster than the curve, because rankers put relevant results first.
     """
     positions, max_rank = scan.profile.positions, scan.plan.max_rank
-    rankers = scan.profile.rankers
+    rankers, schema = scan.profile.rankers, scan.plan.schema
+    if schema.impression is None and not schema.aggregated:
+        column = guess_column("impression", "impression_id", schema.types)
+        yield Finding(
+            "crawlers-not-tested",
+            "info",
+            "Not tested: whether crawlers clicked, because the log has no ids of page views",
+            remedy="Name the column of the page view (impression), if there is one.",
+            arguments={"impression": column} if column else {},
+        )
     histogram = count_click_histogram(scan.opened, rankers, max_rank) if scan.is_countable else None
     if histogram is None or not positions:
         return

@@ -21,7 +21,7 @@ from posbias.errors import HarvestError, LogError, Spelling
 from posbias.estimators.base import Estimator, Jackknife
 from posbias.estimators.one_curve import OneCurve, verdict
 from posbias.estimators.significance import AssumptionTest, decide
-from posbias.findings import MARKS, Finding, any_error, legend, quiet, wrap_printable
+from posbias.findings import MARKS, Finding, any_error, legend, quiet, serious, wrap_printable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.judging.compare_segments import SegmentComparison
@@ -205,6 +205,10 @@ def diagnose_harvest(
         with step(diagnostic.__name__.replace("_", " ").capitalize()):
             outcomes += diagnostic(context)
     findings = decide(outcomes)
+    # What a sample of page views shows, and `estimate` prints, unless a test of the whole log says more. What a log
+    # without rankers leaves open is reported as not tested.
+    reported = {"no-ranker", *(finding.code for finding in findings if finding.severity != "info")}
+    findings += [finding for finding in serious(harvest.findings) if finding.code not in reported]
     return Diagnosis(sort_by_severity(findings), context.support)
 
 
