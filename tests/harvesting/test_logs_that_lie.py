@@ -189,6 +189,20 @@ def test_clicks_joined_within_an_hour_are_found_in_a_text_file(tmp_path: Path) -
     assert "within one hour of 'timestamp'" in found[JOINED].message
 
 
+@pytest.mark.parametrize("duplicates", ["refuse", "drop"])
+def test_an_application_that_cuts_its_pages_is_named_in_a_text_file(tmp_path: Path, duplicates: str) -> None:
+    """`check` keeps only the columns in use of a text file, and so do rows without their copies."""
+    lie = next(lie for lie in LIES if "short lists" in lie.name)
+    frame = lie.spoil(healthy(True, VIEWS), np.random.default_rng(0))
+    frame[frame.query_id < 100].to_csv(tmp_path / "log.csv", index=False)
+    names: Any = {} if duplicates == "refuse" else {"duplicates": "drop"}
+    log = posbias.ClickLog(tmp_path / "log.csv", impression="impression_id", **names)
+    found = {f.code: f for f in posbias.check(log).findings}
+    assert (CUT in found) == (duplicates == "refuse")
+    if CUT in found:
+        assert found[CUT].message.startswith("Where 'device' is 'phone', ")
+
+
 def test_the_remedy_for_first_positions_runs() -> None:
     lie = next(lie for lie in LIES if lie.found == "pages-begin-late" and lie.severity == "error" and not lie.replay)
     log = lying_log(lie)

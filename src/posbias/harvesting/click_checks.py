@@ -512,11 +512,13 @@ def _find_cut_pages(pages: _Pages, *, shorter: bool = False) -> Iterator[Finding
 def _find_cut_application(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> list[Finding]:
     """Report the values of another column whose pages end near the last click, if pages differ in length."""
     n, *_, count = pages.partly_clicked
-    columns = _application_columns(plan.schema)
+    # Copies that are dropped keep only the columns in use.
+    columns = [] if plan.schema.drop_duplicates else _application_columns(plan.schema)
     if not columns or not len(n) or np.bincount(n, weights=count).max() >= _NEARLY_ALL * count.sum():
         return []
     shapes: dict[tuple[int, str], list[list[int]]] = {}
-    for i, value, *shape in opened.rows(_shapes_sql(plan, pages.sample, columns), "Looking for pages that are cut"):
+    sample = replace(pages.sample, rows_of=opened.full_view)
+    for i, value, *shape in opened.rows(_shapes_sql(plan, sample, columns), "Looking for pages that are cut"):
         shapes.setdefault((int(i), value), []).append([int(number) for number in shape])
     found = []
     for (i, value), rows in shapes.items():

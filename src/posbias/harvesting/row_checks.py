@@ -261,7 +261,7 @@ class Sample:
     @property
     def source(self) -> str:
         """The SQL table that the rows come from."""
-        return self.rows_of if self.first is None else f"(SELECT * FROM log LIMIT {self.first}) beginning"
+        return self.rows_of if self.first is None else f"(SELECT * FROM {self.rows_of} LIMIT {self.first}) beginning"
 
     def denser(self, share: float) -> Sample:
         """Return a sample with as many rows from a part of the log, with this share of its rows, as this one has."""
