@@ -211,11 +211,12 @@ class DuckDBLog(OpenLog):
 
     def copied_files(self) -> list[tuple[str, str]]:
         """Return files with the same rows as another file of the log, in any order."""
-        return find_copies(self._files, self._hash_rows)
+        columns = [*self.schema.roles.values(), *self.schema.rank_columns.values()]
+        return find_copies(self._files, columns, self._hash_rows)
 
     def _hash_rows(self, name: str, columns: list[str]) -> int:
         """Return a hash of the rows of a Parquet file, for any order of rows."""
-        quoted = ", ".join(map(self.dialect.quote, columns))
+        quoted = ", ".join(map(self.dialect.quote, columns)) or "0"
         sql = f"SELECT SUM(HASH({quoted})) FROM read_parquet(?, hive_partitioning = false)"
         [(total,)] = self._connection.execute(sql, [name]).fetchall()
         return int(total or 0)

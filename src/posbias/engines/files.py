@@ -340,7 +340,9 @@ def read_csv_head(name: str, columns: Sequence[str], rows: int) -> dict[str, lis
     return {column: [record[at] for record in records if at < len(record)] for column, at in places.items()}
 
 
-def find_copies(files: Sequence[str], hash_rows: Callable[[str, list[str]], int]) -> list[tuple[str, str]]:
+def find_copies(
+    files: Sequence[str], columns: Sequence[str], hash_rows: Callable[[str, list[str]], int]
+) -> list[tuple[str, str]]:
     """Return files with the same rows as another one, in any order, each with the other one.
 
     Only files that look alike are read: text files of one size, and Parquet files with as many rows and the same bounds
@@ -348,14 +350,15 @@ def find_copies(files: Sequence[str], hash_rows: Callable[[str, list[str]], int]
 
     Arguments:
         files (sequence of str): the files of a log.
+        columns (sequence of str): the columns in use. A copy that pandas wrote may have its index as one more.
         hash_rows (callable): returns a hash of the rows of a Parquet file, by some columns, for any order of rows.
     """
     copies = []
     for alike in _groups(files, _rows_or_size):
-        for same_bounds in _groups(alike, _bounds):
+        for same_bounds in _groups(alike, lambda name: _bounds(name, columns)):
             seen: dict[object, str] = {}
             for name in same_bounds:
-                first = seen.setdefault(_hash_of_rows(name, hash_rows), name)
+                first = seen.setdefault(_hash_of_rows(name, columns, hash_rows), name)
                 if first != name:
                     copies.append((name, first))
     return copies
@@ -380,8 +383,8 @@ def _rows_or_size(name: str) -> tuple[str, int]:
     return "bytes", os.path.getsize(name)
 
 
-def _bounds(name: str) -> str:
-    """Return the names, bounds and missing values of the columns of a Parquet file, as a text; "" for another file."""
+def _bounds(name: str, columns: Sequence[str]) -> str:
+    """Return the bounds of some columns of a Parquet file as a text, "" for another file."""
     if file_format(name) != "parquet":
         return ""
     import pyarrow.parquet as pq
@@ -392,17 +395,17 @@ def _bounds(name: str) -> str:
         chunks = [file.row_group(group).column(column) for group in range(file.num_row_groups)]
         found = [chunk.statistics for chunk in chunks]
         path = chunks[0].path_in_schema if chunks else str(column)
-        if all(one is not None and one.has_min_max for one in found):
+        if path in columns and all(one is not None and one.has_min_max for one in found):
             bounds[path] = (min(one.min for one in found), max(one.max for one in found)) if found else ()
     return repr(sorted(bounds.items()))
 
 
-def _hash_of_rows(name: str, hash_rows: Callable[[str, list[str]], int]) -> object:
+def _hash_of_rows(name: str, columns: Sequence[str], hash_rows: Callable[[str, list[str]], int]) -> object:
     """Return a hash of the rows of a file for any order of rows; for a compressed text, a hash of its bytes."""
     if file_format(name) == "parquet":
         import pyarrow.parquet as pq
 
-        return hash_rows(name, sorted(pq.read_schema(name).names))
+        return hash_rows(name, sorted({*columns} & {*pq.read_schema(name).names}))
     with open(name, "rb") as file:
         if _decompressor(name) is not None:
             return hashlib.file_digest(file, "sha256").digest()
