@@ -125,10 +125,10 @@ def main() -> None:
         log(f"{name} ...")
         heading, measure = PARTS[name]
         parts[heading] = measure(options)
-    ordered = [f"## {heading}\n\n{parts[heading]}" for heading, _ in PARTS.values() if heading in parts]
-    text = "\n\n".join([_header(), *ordered]) + "\n"
-    RESULTS.write_text(text, encoding="utf-8")
-    print(text)
+        # After each part, so that a later one that fails does not take its results along.
+        ordered = [f"## {title}\n\n{parts[title]}" for title, _ in PARTS.values() if title in parts]
+        RESULTS.write_text("\n\n".join([_header(), *ordered]) + "\n", encoding="utf-8")
+    print(RESULTS.read_text(encoding="utf-8"))
 
 
 def _existing_parts() -> dict[str, str]:
