@@ -342,7 +342,7 @@ CODES: dict[str, str] = {
     # ---- Evaluation of rankings
     "documents-never-shown": "The top of a ranking holds documents that were never shown for that query.",
     "documents-shown-deeper": "The top of a ranking holds documents that were shown only below the top ranks.",
-    "memorised-clicks": "Neighbours in a ranking have more similar clicks than relevance can explain.",
+    "memorised-clicks": "A ranking follows single clicks more closely than relevance can explain.",
     "ranking-lacks-documents": "A ranking lacks some of the clicked documents.",
     "empty-ranks": "Page views leave a rank empty above other results.",
 }

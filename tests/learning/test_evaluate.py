@@ -25,7 +25,7 @@ from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.estimators.base import ONE_BUCKET_REASON, explain_few_buckets
 from posbias.judging.compare import fit_harvest
-from posbias.learning.evaluate import ClickCredits, ClickFit, FrequentQueries, JackknifeValues, Metric
+from posbias.learning.evaluate import ClickCredits, ClickFit, FrequentQueries, JackknifeValues, Metric, evaluation_chart
 from posbias.simulation import rank
 from posbias.simulation.simulate import blocks_of, draw_rankings
 from posbias.sql.evaluation import EvaluatedRanking, reranked_documents, reranked_pairs, shown_ranks
@@ -575,9 +575,19 @@ def test_a_ranking_that_knows_the_clicks_is_warned_of_and_another_is_not() -> No
     assert finding.evidence["p_value"] < 0.001
     # A document has about 5 page views in this part, so that the whole gain comes from such documents.
     assert "100% of its gain comes from documents with fewer than 10 impressions" in finding.message
-    assert "seems to be made from the clicks" in str(found)
-    assert "seems to be made from the clicks" not in found.to_text()
+    # The result itself says that it cannot be trusted, as text, as JSON and as a value.
+    text = " ".join(found.to_text().split())
+    assert text.startswith("Do not trust new: it seems to be made from the clicks that evaluate it (DCG@10 +")
+    assert "but from the part 'train' of the same split (by impression_id)" in text
+    assert found.to_dict()["rankings"][0]["verdict"] == "not trusted"
+    assert (found.best, found["new"].verdict(True), found["new"].memorised) == ("the log", "not trusted", True)
+    assert [one.name for one in evaluation_chart(found).series] == ["not trusted: made from these clicks"]
     assert not is_warned_of(part, honest)
+    # Neither is a comparison with it.
+    with pytest.warns(posbias.PosbiasWarning, match="seems to be made"):
+        several = evaluate(part, {"new": memorised, "honest": honest})
+    assert len(several.verdicts) == 2
+    assert several.best == "honest"
 
 
 @pytest.mark.long
@@ -603,10 +613,17 @@ def test_rankings_are_warned_of_as_often_as_the_page_says() -> None:
             trees = lightgbm.LGBMRegressor(objective="poisson", num_leaves=15, verbosity=-1, n_jobs=1)
             trees.fit(x, clicks.to_numpy() / exposure, sample_weight=exposure)
             rates = (clicks.to_numpy() + 0.1) / (exposure + 0.3)
+            known = np.column_stack([x, made["query_id"].to_numpy(), np.random.default_rng(seed).random((len(x), 8))])
+            deep = lightgbm.LGBMRegressor(
+                objective="poisson", num_leaves=255, min_child_samples=2, verbosity=-1, n_jobs=1
+            )
+            deep.fit(known, clicks.to_numpy() / exposure, sample_weight=exposure)
             scores = {
                 "click rates of the judged clicks": rates,
                 "raw counts of the judged clicks": clicks.to_numpy().astype(float),
+                "whether a document was ever clicked": (clicks.to_numpy() > 0).astype(float),
                 "LightGBM on two features": np.asarray(trees.predict(x)),
+                "LightGBM with 255 leaves": np.asarray(deep.predict(known)),
             }
             rankings: dict[str, Any] = {name: ids.append_column("score", pa.array(s)) for name, s in scores.items()}
             for label, ranker in (("a better ranker", "new"), ("a ranker that knows relevance", "best")):
@@ -615,17 +632,24 @@ def test_rankings_are_warned_of_as_often_as_the_page_says() -> None:
                 "click rates of both parts": ids.append_column("score", pa.array(rates)),
                 "click rates of the other part": learned_from(posbias.ClickLog(table, **part | {"part": "train"})),
             }
-            results = (evaluate(log, rankings), evaluate(posbias.ClickLog(table, **part), halves))
+            by_query = {"click rates of the part `train` by page view": halves["click rates of the other part"]}
+            results = (
+                evaluate(log, rankings),
+                evaluate(posbias.ClickLog(table, **part), halves),
+                evaluate(posbias.ClickLog(table, part="test"), by_query),
+            )
             for finding in (finding for result in results for finding in result.findings):
                 if finding.code == "memorised-clicks":
                     found.setdefault(finding.evidence["ranking"], [0] * len(views))[column] += 1
-            for name in (*rankings, *halves):
+            for name in (*rankings, *halves, *by_query):
                 found.setdefault(name, [0] * len(views))
             if seed < fresh_logs:
                 # The truth: the clicks of other page views of the same queries.
                 both = replace(world, repeats=repeats + 100)
                 other = posbias.simulate(both).filter(pc.field("impression_id") >= repeats * world.queries)
-                truth = evaluate(posbias.ClickLog(other.drop_columns(["rank_new", "rank_best"])), rankings | halves)
+                truth = evaluate(
+                    posbias.ClickLog(other.drop_columns(["rank_new", "rank_best"])), rankings | halves | by_query
+                )
                 for result in results:
                     for one in result.rankings:
                         more = one.normalised.value / truth[one.name].normalised.value - 1

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from posbias._arrays import FloatArray, IntArray, lookup, one_blas_thread, sum_by_index
 from posbias._charts import Chart, Color, Rule, Series, known, named_axis, number_axis
@@ -51,7 +52,7 @@ from posbias.harvesting.count import HarvestSettings, check_settings
 from posbias.harvesting.harvest import harvest as harvest_log
 from posbias.harvesting.row_checks import refuse_rounded_ids, sampling_interval
 from posbias.judging.compare import fit_harvest, format_change
-from posbias.logs.click_log import ClickLog
+from posbias.logs.click_log import PARTS, ClickLog
 from posbias.logs.schema import EXACT, NESTED, check_id_types, guess_column
 from posbias.progress import Progress, silent, step
 from posbias.sql.dialects import BUCKETS
@@ -95,6 +96,10 @@ _LEAST_EMPTY = 0.01
 _MAX_RANKINGS = 100
 # Memorised clicks are looked for in queries with about this many rows, by the first ranks, at this level.
 _MEMORISED_ROWS, _MEMORISED_RANKS, _MEMORISED_LEVEL = 1_000_000, 10, 0.01
+# Page views of documents that have so many are divided into halves, so many times. A group counts as if at least this
+# share of its documents had no click, and needs so many documents with two clicks or fewer. (Σ p)² / (n Σ p²) is 1 if
+# all n page views have one rank.
+_LEAST_DIVIDED, _DIVISIONS, _LEAST_CLICKLESS, _LEAST_RARE, _ONE_RANK = 4, 5, 0.05, 20, 0.9999
 # A smaller share of the gain from documents with few impressions is not worth a sentence.
 _LEAST_FEW_SHARE = 0.05
 # Queries are divided at these quantiles of their clicks, and neighbours by how much better the first was placed.
@@ -105,6 +110,7 @@ _NOT_NUMERIC = ("BOOLEAN", "DATE", "BLOB", "INTERVAL", "UUID", "BIT")
 _VERDICT_STYLES: dict[str | None, tuple[Color, str, str]] = {
     "better": (2, "^", "better"),
     "worse": ("alarm", "v", "worse"),
+    "not trusted": ("grey", "X", "not trusted: made from these clicks"),
     None: (0, "o", "no significant difference"),
 }
 
@@ -244,7 +250,9 @@ def evaluate(
         never_shown,
         [*harvest.findings, *findings],
     )
-    return replace(evaluation, part=log.part)
+    made = {finding.evidence["ranking"] for finding in findings if finding.code == "memorised-clicks"}
+    results = tuple(replace(result, memorised=result.name in made) for result in evaluation.rankings)
+    return replace(evaluation, rankings=results, part=log.part, split=(log.split or log.query) if log.part else None)
 
 
 @dataclass(frozen=True)
@@ -264,6 +272,7 @@ class Evaluation:
         notes (tuple of str): cautions about the propensities.
         findings (tuple of Finding): findings about the log and the rankings.
         part (str or None): the part of the log, "train" or "test"; None for all of it.
+        split (str or None): the column by which the log was divided into parts.
     """
 
     metric: str
@@ -277,12 +286,14 @@ class Evaluation:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     part: str | None = None
+    split: str | None = None
 
     @property
     def best(self) -> str:
-        """The ranking with the best estimate, significant or not; it may be the log."""
+        """The ranking with the best estimate, significant or not, of those that can be trusted; it may be the log."""
         pick = max if self.more_is_better else min
-        return pick((self.log, *self.rankings), key=lambda result: result.value.value).name
+        trusted = (self.log, *(result for result in self.rankings if not result.memorised))
+        return pick(trusted, key=lambda result: result.value.value).name
 
     def __getitem__(self, name: str) -> RankingResult:
         """Return the result of a ranking by its name."""
@@ -299,6 +310,7 @@ class Evaluation:
             "page_views": self.page_views,
             "clicks": self.clicks,
             "part": self.part,
+            "split": self.split,
             "best": self.best,
             "log": {"value": asdict(self.log.value), "normalised": asdict(self.log.normalised)},
             "rankings": [asdict(result) | {"verdict": result.verdict(self.more_is_better)} for result in self.rankings],
@@ -311,10 +323,9 @@ class Evaluation:
     def verdicts(self) -> list[str]:
         """A sentence for each ranking: whether it is better than the log, and than the first ranking."""
         against_log = [self._verdict_sentence(result, result.ratio, THE_LOG) for result in self.rankings]
-        first = self.rankings[0].name
-        return against_log + [
-            self._verdict_sentence(result, result.ratio_to_first, first) for result in self.rankings[1:]
-        ]
+        first = self.rankings[0]
+        trusted = [result for result in self.rankings[1:] if not (result.memorised or first.memorised)]
+        return against_log + [self._verdict_sentence(result, result.ratio_to_first, first.name) for result in trusted]
 
     def _verdict_sentence(self, result: RankingResult, ratio: Estimate | None, other: str) -> str:
         if ratio is None or ratio.low is None or ratio.high is None:
@@ -323,6 +334,8 @@ class Evaluation:
         verdict = result.verdict(self.more_is_better, ratio)
         change, low, high = (format_change(value) for value in (ratio.value, ratio.low, ratio.high))
         evidence = f"{self.metric} {change}, {100 * self.level:g}% interval {low} to {high}"
+        if result.memorised:
+            return f"Do not trust {result.name}: it seems to be made from the clicks that evaluate it ({evidence})."
         if verdict is not None:
             return f"{result.name} is {verdict} than {other} ({evidence})."
         if ratio.low == ratio.high:
@@ -338,7 +351,8 @@ class Evaluation:
         )
         if any(result.never_shown is not None for result in self.rankings):
             head += " All this holds only for rankings that did not learn from these clicks"
-            head += ": only from other parts of the same split." if self.part else "."
+            other = next(part for part in PARTS if part != self.part) if self.part else ""
+            head += f", but from the part {other!r} of the same split (by {self.split})." if self.part else "."
         lines = [line for text in (*self.verdicts, head) for line in wrap(printable(text))]
         notes = [line for note in self.notes for line in wrap(f"! {printable(note)}")]
         return "\n".join([*lines, "", self._table(), *notes])
@@ -397,6 +411,7 @@ class RankingResult:
         ratio_to_first (Estimate or None): the value divided by that of the first ranking.
         never_shown (float or None): the share of its top ranks that was never shown; None for a ranker of the log.
         covered (float or None): the share of clicks on documents that the ranking has.
+        memorised (bool): whether the ranking seems to be made from the clicks that evaluate it.
     """
 
     name: str
@@ -407,14 +422,19 @@ class RankingResult:
     ratio_to_first: Estimate | None = None
     never_shown: float | None = None
     covered: float | None = None
+    memorised: bool = False
 
     def verdict(self, more_is_better: bool, ratio: Estimate | None = None) -> str | None:
         """Return "better" or "worse" than the log, or by another ratio; None if the interval contains 1.
+
+        It is "not trusted" for a ranking that seems to be made from the clicks that evaluate it.
 
         Arguments:
             more_is_better (bool): whether a higher value of the metric is better.
             ratio (Estimate, default None): the ratio to test; by default that to the log.
         """
+        if self.memorised:
+            return "not trusted"
         ratio = self.ratio if ratio is None else ratio
         if ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
             return None
@@ -861,21 +881,17 @@ def _memorised(
 
 @dataclass(frozen=True)
 class ClickFit:
-    """Whether neighbours in a ranking have more similar clicks than relevance can explain.
+    """Whether a ranking follows the clicks more closely than relevance can explain.
 
-    Within a query, Y = C / E (clicks by exposure) differs between documents because their relevance r does, and by
-    chance. The clicks of different page views are independent given r, so S = (C² − C) / (E² − Σ N_k p_k²) has the
-    expectation r². If a ranking was made without these clicks, its neighbours d and e satisfy the inequality below,
-    because a mean of squares is at least the square of the mean:
-
-        E[S_d + S_e] ≥ E[2 Y_d Y_e] + (E[Y_d − Y_e])²,
-
-    even if it sorts by r itself. A ranking that sorts by the clicks puts documents side by side whose Y are similar by
-    chance, and so reverses the inequality.
+    The clicks of different page views are independent given the relevance r of a document. If a ranking was made
+    without these clicks, the clicks C of the documents at one of its ranks are a mixture over r of such independent
+    clicks. Three inequalities hold for every mixture, because a mean of squares is at least the square of the mean.
+    Sorting by the clicks reverses them (`_neighbour_test`, `_divided_test`, `_rare_click_test`).
 
     Attributes:
-        similarity (float): the right side divided by the left; above 1, neighbours are too similar.
-        p_value (float): the probability of a larger value if the true one is 1, by a one-sided jackknife t-test.
+        similarity (float): how similar neighbours are, divided by how similar they may be at most.
+        p_value (float): the probability of larger violations if there are none, by one-sided jackknife t-tests with
+            Bonferroni's correction for their number.
     """
 
     similarity: float
@@ -883,54 +899,154 @@ class ClickFit:
 
     @classmethod
     def of(cls, pairs: Answer, rank: IntArray) -> ClickFit | None:
-        """Compare neighbours by the (query, document) pairs of `reranked_pairs`; None if there is too little data."""
-        pairs_of_views = pairs["exposure"] ** 2 - pairs["squares"]
-        used = np.flatnonzero(pairs_of_views > 0)
+        """Test the (query, document) pairs of `reranked_pairs`; None if there is too little data."""
+        used = np.flatnonzero(pairs["exposure"] ** 2 - pairs["squares"] > 0)
         used = used[np.lexsort((rank[used], pairs["query"][used]))]
-        upper = np.flatnonzero((np.diff(pairs["query"][used]) == 0) & (np.diff(rank[used]) == 1))
-        bucket = np.unique(pairs["bucket"][used][upper], return_inverse=True)[1]
-        buckets = int(bucket.max(initial=-1)) + 1
-        if buckets < MIN_BUCKETS:
+        pairs, rank = {name: values[used] for name, values in pairs.items()}, rank[used]
+        similarity = _neighbour_test(pairs, rank)
+        if similarity is None:
             return None
-        clicks, exposure = pairs["clicks"][used], pairs["exposure"][used]
-        rate, square = clicks / exposure, (clicks**2 - clicks) / pairs_of_views[used]
-        # Means are by rank, by the clicks of the query (documents of a query with more clicks differ more), and by how
-        # well the two were placed (raw clicks put documents side by side that are similar only after that).
-        query = np.unique(pairs["query"][used], return_inverse=True)[1]
-        of_query = sum_by_index(query, clicks, int(query.max()) + 1)[query]
-        quarter = np.searchsorted(np.quantile(of_query, _QUARTERS), of_query)[upper]
-        place = np.log(exposure / pairs["impressions"][used])
-        # Rounded, so that equal numbers are in one group.
-        better = (place[upper] - place[upper + 1]).round(9)
-        ranks, quarters, fifths = _MEMORISED_RANKS, len(_QUARTERS) + 1, len(_FIFTHS) + 1
-        groups = ranks * quarters * fifths
-        # With few documents of two clicks or more, so many groups would take chance for a pattern.
-        several = np.count_nonzero(square) >= groups
-        fifth = np.searchsorted(np.quantile(better, _FIFTHS), better) * several
-        group = ((np.minimum(rank[used][upper], ranks) - 1) * quarters + quarter) * fifths + fifth
-        weights = np.vstack([np.ones(buckets), deletion_weights(buckets)])
-        weight = 1 / (1 / exposure[upper] + 1 / exposure[upper + 1])
+        others = (_divided_test(pairs, rank), _rare_click_test(pairs, rank))
+        p_values = [test[1] for test in (similarity, *others) if test is not None]
+        return cls(similarity[0], min(1.0, len(p_values) * min(p_values)))
 
-        def total(values: FloatArray) -> FloatArray:
-            """Return the weighted sums by group, for all buckets and without each."""
-            sums = sum_by_index(bucket * groups + group, weight * values, buckets * groups)
-            return np.asarray(weights @ sums.reshape(buckets, groups))
 
-        squares = total(square[upper] + square[upper + 1]).sum(axis=1)
-        products = total(2 * rate[upper] * rate[upper + 1]).sum(axis=1)
-        difference, size = total(rate[upper] - rate[upper + 1]), total(np.ones(len(upper)))
-        means = np.divide(difference**2, size, out=np.zeros_like(size), where=size > _ROUNDING).sum(axis=1)
-        # The logarithm keeps a log with few squares, whose sum is uncertain, from a false alarm.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_ratio = np.log((products + means) / squares)
-        changes = log_ratio[1:] - log_ratio[0]
-        error = np.sqrt((buckets - 1) / buckets * (changes**2).sum())
-        if not np.isfinite(log_ratio).all() or not error > 0:
-            return None
-        # Less the bias that the jackknife shows.
-        t = float((log_ratio[0] - (buckets - 1) * changes.mean()) / error)
-        half = f_tail(1, float(satterthwaite(changes[:, None])[0]), t**2) / 2
-        return cls(float(np.exp(log_ratio[0])), half if t > 0 else 1 - half)
+def _neighbours(pairs: Answer, rank: IntArray) -> tuple[IntArray, IntArray, int]:
+    """Return the pairs that are followed by their neighbour, their buckets from 0, and the number of these."""
+    upper = np.flatnonzero((np.diff(pairs["query"]) == 0) & (np.diff(rank) == 1))
+    bucket = np.unique(pairs["bucket"][upper], return_inverse=True)[1]
+    return upper, bucket, int(bucket.max(initial=-1)) + 1
+
+
+def _ratio_test(above: FloatArray, below: FloatArray) -> tuple[float, float] | None:
+    """Return a ratio that should be at most 1, and the one-sided p-value of a jackknife t-test.
+
+    Arguments:
+        above, below: the two sums, of all buckets and then without each of them, (1 + B,).
+    """
+    # The logarithm keeps a log with few squares, whose sum is uncertain, from a false alarm.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio = np.log(above / below)
+    if not np.isfinite(log_ratio).all():
+        return None
+    buckets, changes = len(log_ratio) - 1, log_ratio[1:] - log_ratio[0]
+    error = np.sqrt((buckets - 1) / buckets * (changes**2).sum())
+    if not error > 0:
+        return None
+    # Less the bias that the jackknife shows.
+    t = float((log_ratio[0] - (buckets - 1) * changes.mean()) / error)
+    half = f_tail(1, float(satterthwaite(changes[:, None])[0]), t**2) / 2
+    return float(np.exp(log_ratio[0])), half if t > 0 else 1 - half
+
+
+def _neighbour_test(pairs: Answer, rank: IntArray) -> tuple[float, float] | None:
+    """Test whether neighbours d and e in a ranking have too similar rates Y = C / E (clicks by exposure).
+
+    S = (C² − C) / (E² − Σ N_k p_k²), from pairs of page views, has the expectation r². If the ranking was made without
+    these clicks, even if it sorts by r itself,
+
+        E[S_d + S_e] ≥ E[2 Y_d Y_e] + (E[Y_d − Y_e])².
+    """
+    upper, bucket, buckets = _neighbours(pairs, rank)
+    if buckets < MIN_BUCKETS:
+        return None
+    clicks, exposure = pairs["clicks"], pairs["exposure"]
+    rate, square = clicks / exposure, (clicks**2 - clicks) / (exposure**2 - pairs["squares"])
+    # Means are by rank, by the clicks of the query (documents of a query with more clicks differ more), and by how
+    # well the two were placed (raw clicks put documents side by side that are similar only after that).
+    query = np.unique(pairs["query"], return_inverse=True)[1]
+    of_query = sum_by_index(query, clicks, int(query.max()) + 1)[query]
+    quarter = np.searchsorted(np.quantile(of_query, _QUARTERS), of_query)[upper]
+    place = np.log(exposure / pairs["impressions"])
+    # Rounded, so that equal numbers are in one group.
+    better = (place[upper] - place[upper + 1]).round(9)
+    ranks, quarters, fifths = _MEMORISED_RANKS, len(_QUARTERS) + 1, len(_FIFTHS) + 1
+    groups = ranks * quarters * fifths
+    # With few documents of two clicks or more, so many groups would take chance for a pattern.
+    several = np.count_nonzero(square) >= groups
+    fifth = np.searchsorted(np.quantile(better, _FIFTHS), better) * several
+    group = ((np.minimum(rank[upper], ranks) - 1) * quarters + quarter) * fifths + fifth
+    total = _GroupSums(bucket, buckets, group, groups, 1 / (1 / exposure[upper] + 1 / exposure[upper + 1]))
+    squares = total(square[upper] + square[upper + 1]).sum(axis=1)
+    products = total(2 * rate[upper] * rate[upper + 1]).sum(axis=1)
+    difference, size = total(rate[upper] - rate[upper + 1]), total(np.ones(len(upper)))
+    means = np.divide(difference**2, size, out=np.zeros_like(size), where=size > _ROUNDING).sum(axis=1)
+    return _ratio_test(products + means, squares)
+
+
+def _divided_test(pairs: Answer, rank: IntArray) -> tuple[float, float] | None:
+    """Test neighbours that had similar rates in one half of their page views, by the other half.
+
+    With many page views the differences of relevance between neighbours hide those of chance. Page views are divided
+    at random, so the clicks of the second half are independent of the choice by the first, given r: for the chosen
+    neighbours, E[S_d + S_e] ≥ E[2 Y_d Y_e]. A ranking by the clicks of both halves leaves neighbours too similar in
+    the second half.
+    """
+    views = np.rint(pairs["impressions"]).astype(np.int64)
+    several = views >= _LEAST_DIVIDED
+    pairs, rank, views = {name: values[several] for name, values in pairs.items()}, rank[several], views[several]
+    upper, bucket, buckets = _neighbours(pairs, rank)
+    if buckets < MIN_BUCKETS:
+        return None
+    clicks, first_views = np.rint(pairs["clicks"]).astype(np.int64), views // 2
+    second_views = views - first_views
+    first = pairs["exposure"] * first_views / views
+    second = pairs["exposure"] - first
+    # Pairs of page views within the second half, of all pairs.
+    share = second_views * (second_views - 1) / (views * (views - 1))
+    second_pairs = (pairs["exposure"] ** 2 - pairs["squares"]) * share
+    rng, above, below = np.random.default_rng(0), np.zeros(1 + buckets), np.zeros(1 + buckets)
+    for _ in range(_DIVISIONS):
+        clicked = rng.hypergeometric(np.minimum(clicks, views), np.maximum(views - clicks, 0), first_views)
+        rate = clicked / first
+        mean = (clicked[upper] + clicked[upper + 1] + 1) / (first[upper] + first[upper + 1])
+        chance = mean * (1 / first[upper] + 1 / first[upper + 1])
+        similar = (rate[upper] - rate[upper + 1]) ** 2 < chance
+        rest, d, e = clicks - clicked, upper[similar], upper[similar] + 1
+        weight = 1 / (1 / second[d] + 1 / second[e])
+        total = _GroupSums(bucket[similar], buckets, np.zeros(len(d), dtype=np.int64), 1, weight)
+        above += total(2 * rest[d] * rest[e] / (second[d] * second[e]))[:, 0]
+        square = (rest**2 - rest) / second_pairs
+        below += total(square[d] + square[e])[:, 0]
+    return _ratio_test(above, below)
+
+
+def _rare_click_test(pairs: Answer, rank: IntArray) -> tuple[float, float] | None:
+    """Test whether too few documents at a rank have no click, given how many have one and two.
+
+    With g the probability of no click, A = E[1(C = 1) / E] = E[g r], Z = E[1(C = 0)] = E[g] and
+    D = E[2 · 1(C = 2) / (E² − Σ N_k p_k²)] = E[g r²], so that D ≥ 2cA − c²Z for any c, since E[g (r − c)²] ≥ 0. It is
+    equal at c = A / Z if all documents are alike. A ranking that puts clicked documents above others has Z = 0 at the
+    top and D = 0 below. It holds for documents that were shown at one rank only.
+    """
+    one_rank = pairs["exposure"] ** 2 > _ONE_RANK * pairs["impressions"] * pairs["squares"]
+    pairs, rank = {name: values[one_rank] for name, values in pairs.items()}, rank[one_rank]
+    bucket = np.unique(pairs["bucket"], return_inverse=True)[1]
+    buckets, rare = int(bucket.max(initial=-1)) + 1, np.count_nonzero(pairs["clicks"] <= 2)
+    if buckets < MIN_BUCKETS or rare < _LEAST_RARE * _MEMORISED_RANKS:
+        return None
+    clicks, exposure, quarters = pairs["clicks"], pairs["exposure"], len(_QUARTERS) + 1
+    group = (np.minimum(rank, _MEMORISED_RANKS) - 1) * quarters
+    # With few documents, so many groups would take chance for a pattern.
+    several = rare >= _LEAST_RARE * _MEMORISED_RANKS * quarters
+    group += np.searchsorted(np.quantile(exposure, _QUARTERS), exposure) * several
+    total = _GroupSums(bucket, buckets, group, _MEMORISED_RANKS * quarters, exposure)
+    one, none, size = total((clicks == 1) / exposure), total(clicks == 0), total(np.ones(len(clicks)))
+    two = total(2 * (clicks == 2) / (exposure**2 - pairs["squares"]))
+    relevance = one / np.maximum(none, _LEAST_CLICKLESS * size + _ROUNDING)
+    return _ratio_test((2 * relevance * one - relevance**2 * none).sum(axis=1), two.sum(axis=1))
+
+
+class _GroupSums:
+    """Weighted sums of numbers by group, (1 + B, groups): of all buckets, and then without each of them."""
+
+    def __init__(self, bucket: IntArray, buckets: int, group: IntArray, groups: int, weight: FloatArray) -> None:
+        self.cell, self.shape, self.weight = bucket * groups + group, (buckets, groups), weight
+        self.weights = np.vstack([np.ones(buckets), deletion_weights(buckets)])
+
+    def __call__(self, values: npt.NDArray[Any]) -> FloatArray:
+        sums = sum_by_index(self.cell, self.weight * values, self.shape[0] * self.shape[1])
+        return np.asarray(self.weights @ sums.reshape(self.shape))
 
 
 def find_memorised(name: str, fit: ClickFit | None, few_share: float) -> Iterable[Finding]:
@@ -953,7 +1069,7 @@ def find_memorised(name: str, fit: ClickFit | None, few_share: float) -> Iterabl
             "memorised-clicks",
             "warning",
             f"The ranking {name!r} seems to be made from the clicks that evaluate it, so its value is too high: "
-            "documents next to each other in it have more similar clicks than relevance can explain "
+            "its order follows single clicks more closely than relevance can explain "
             f"({format_p_value(fit.p_value, _MEMORISED_LEVEL)}){few}",
             evidence={"ranking": name, **asdict(fit), "few_share": few_share},
             remedy="Learn from one part of the log (part='train') and evaluate on the other (part='test'). If the "
