@@ -123,10 +123,15 @@ def measure(world: World, seed: int) -> dict[str, tuple[FloatArray, FloatArray]]
     """Plan from one log, simulate logs of each scenario, and return the fields of `ForecastVariances` by estimator."""
     harvest = _simulated_harvest(replace(world, seed=seed))
     split = dict(zip(world.rankers, _split(world), strict=True))
-    planned = plan(harvest, queries=world.queries, traffic=split, seed=seed % 1000)
-    forecasts = [planned.forecasts, planned.scenarios[0].forecasts, planned.scenarios[-1].forecasts]
+    # Scenarios are forecast for the first estimator of a plan.
+    plans = [
+        plan(harvest, queries=world.queries, traffic=split, estimators=[label], seed=seed % 1000)
+        for label in FROM_HARVESTS
+    ]
+    forecasts = [[one.forecasts[0], *(one.scenarios[i].forecasts[0] for i in (0, -1))] for one in plans]
     times = np.array([_TIMES, 1, 1])
-    variances = np.stack([[_errors(one) for one in each] for each in forecasts]) ** 2 / times[:, None, None]
+    variances = np.array([[_errors(one) for one in each] for each in forecasts]).swapaxes(0, 1) ** 2
+    variances /= times[:, None, None]
     actual = np.stack([_actual_variances(one, seed) for one in scenario_worlds(world)])
     return {label: (variances[:, i], actual[:, i]) for i, label in enumerate(FROM_HARVESTS)}
 

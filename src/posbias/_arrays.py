@@ -103,6 +103,18 @@ def sorted_order(values: IntArray, size: int) -> IntArray:
     return packed
 
 
+def left_out(weights: FloatArray) -> IntArray | None:
+    """Return the bucket that each row of weights, (n, B), leaves out, if it counts all others once; None otherwise.
+
+    >>> left_out(np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])), left_out(np.array([[2.0, 0.0, 1.0]]))
+    (array([1, 2]), None)
+    """
+    if weights.ndim != 2 or np.any(np.count_nonzero(weights == 1, axis=1) != weights.shape[1] - 1):
+        return None
+    which = np.argmin(weights, axis=1)
+    return which if np.all(weights[np.arange(len(weights)), which] == 0) else None
+
+
 def ranges(first: IntArray, size: IntArray) -> IntArray:
     """Return the numbers of several ranges one after another, each from `first` on and of its own size.
 

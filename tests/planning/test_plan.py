@@ -283,9 +283,9 @@ def test_every_fit_of_a_scenario_reports_progress(monkeypatch: pytest.MonkeyPatc
     fits: list[int] = []
     original = forecast_module.error_variances
 
-    def error_variances(names: Sequence[str], harvest: posbias.Harvest) -> np.ndarray:
+    def error_variances(name: str, harvest: posbias.Harvest) -> np.ndarray:
         fits.append(len([share for step, share in reported if step == "Forecasting scenarios"]))
-        return original(names, harvest)
+        return original(name, harvest)
 
     monkeypatch.setattr(forecast_module, "error_variances", error_variances)
     posbias.plan(small(), estimators=["all-pairs"], progress=lambda *report: reported.append(report))
@@ -455,11 +455,17 @@ def test_ticks_of_a_plot_do_not_overlap() -> None:
 
 
 def test_estimators_of_one_distance_have_no_forecast_for_a_new_ranker() -> None:
-    by_name = {each.estimator: each for each in planned().scenarios[-1].forecasts}
-    for name, forecast in by_name.items():
-        available = [requirement.times is not None for requirement in forecast.requirements]
-        assert all(available) if name in ("cross-fit", "all-pairs") else not any(available)
-    assert all("exact distance" in (requirement.reason or "") for requirement in by_name["adjacent-chain"].requirements)
+    for name in ("all-pairs", "adjacent-chain"):
+        (forecast,) = posbias.plan(harvested(WORLD), estimators=[name]).scenarios[-1].forecasts
+        assert forecast.available == (name == "all-pairs")
+        reasons = [requirement.reason or "" for requirement in forecast.requirements]
+        assert all(("exact distance" in reason) == (name == "adjacent-chain") for reason in reasons)
+
+
+def test_scenarios_are_forecast_for_the_first_estimator() -> None:
+    found = posbias.plan(harvested(WORLD), estimators=["all-pairs", "cross-fit"])
+    assert [each.estimator for each in found.forecasts] == ["all-pairs", "cross-fit"]
+    assert {forecast.estimator for each in found.scenarios for forecast in each.forecasts} == {"all-pairs"}
 
 
 def test_a_log_is_harvested_and_its_queries_are_counted() -> None:

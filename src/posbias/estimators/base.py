@@ -374,6 +374,10 @@ class Estimator(CurveEstimator, Generic[C]):
     def reasons(self, counts: C) -> Reasons:
         """Return, for each rank, why the counts do not identify it, or None."""
 
+    def rough_refits(self, counts: C, weights: FloatArray) -> FloatArray:
+        """Return `curves` for rows of weights near 1, by a first-order approximation if there is a fast one."""
+        return self.curves(counts, weights)
+
     def max_degrees(self, counts: C) -> float:
         """Return an upper bound on the degrees of freedom, where the changes by deletions do not show it."""
         return np.inf

@@ -33,6 +33,7 @@ from posbias._arrays import (
     distinct,
     group,
     is_sorted,
+    left_out,
     map_threads,
     ranges,
     starts_of_runs,
@@ -101,6 +102,11 @@ _CELLS_FOR_UNIQUENESS = 20_000
 
 # A refit takes one Newton step. If that changes log p by more than this, it takes all steps.
 _MAX_ONE_STEP = 0.1
+# The same, if it leaves out one bucket. With 200 ranks, standard errors are within 2% of those of refits that all take
+# all steps, and within 1% at 197 of 199 ranks.
+_MAX_DELETION_STEP = 0.2
+# The last step of a refit that goes on from its first one. Its error is about the square.
+_REFIT_TOLERANCE = 1e-2
 # Refits use the Jacobian of each bucket, unless these have more numbers than this: 320 MB.
 _MAX_JACOBIAN_NUMBERS = 4 * 10**7
 
@@ -208,6 +214,10 @@ class CrossFit(Estimator["CrossFitCounts"]):
             self.dispersion_, self.notes_ = counts.dispersion, counts.notes
             return counts.estimate
         return np.asarray(counts.refits(np.atleast_2d(weights)).reshape(*weights.shape[:-1], -1))
+
+    def rough_refits(self, counts: CrossFitCounts, weights: FloatArray) -> FloatArray:
+        """Return the curve for each row of bucket weights by one Newton step, however long."""
+        return counts.refits(weights, longest=np.inf)
 
     def reasons(self, counts: CrossFitCounts) -> Reasons:
         """Return, for each rank, why it cannot be compared with rank 1, or None."""
@@ -474,16 +484,18 @@ class CrossFitCounts:
 
     # -- Refits
 
-    def refits(self, weights: FloatArray) -> FloatArray:
+    def refits(self, weights: FloatArray, longest: float | None = None) -> FloatArray:
         """Return the curves with buckets counted `weights` (n, B) times; r0 and a stay as they are.
 
-        A refit takes one Newton step: x + (Σ ω_b J_b)⁻¹ Σ ω_b g_b. It takes all steps if that one is long, or if the
-        weights leave a rank or a ranker without its comparisons.
+        A refit takes one Newton step: x + (Σ ω_b J_b)⁻¹ Σ ω_b g_b. It takes all steps if that one is longer than
+        `longest`, or if the weights leave a rank or a ranker without its comparisons.
         """
         curves = np.tile(self.estimate, (len(weights), 1))
         solution = self.solution
         if not np.isfinite(solution.x).all():
             return curves
+        deleted = left_out(weights)
+        longest = longest or (_MAX_ONE_STEP if deleted is None else _MAX_DELETION_STEP)
         near, traffic, free = self._expansion, weights @ self.views, np.flatnonzero(connected_ranks(self.links))[1:]
         changed = self._changes_connections(weights > 0) | np.any((traffic > 0) != (self.traffic > 0), axis=1)
         # Only the shares of traffic matter. Without any, as if one unit had all of rank 1, nothing is estimated.
@@ -495,7 +507,12 @@ class CrossFitCounts:
         by_traffic = weights.mean(axis=1, keepdims=True) * (shift @ near.traffic_jacobian.T)
         scores = (weights @ near.score + by_traffic)[:, free]
         if near.jacobian.ndim == 3:
-            jacobians = np.tensordot(weights, near.jacobian[:, free[:, None], free], axes=1)
+            by_bucket = near.jacobian[:, free[:, None], free]
+            jacobians = (
+                np.tensordot(weights, by_bucket, axes=1)
+                if deleted is None
+                else by_bucket.sum(axis=0) - by_bucket[deleted]
+            )
         else:
             jacobians = weights.mean(axis=1)[:, None, None] * near.jacobian[free[:, None], free]
         # These take all steps below; a singular matrix among them would fail the whole batch.
@@ -503,7 +520,7 @@ class CrossFitCounts:
         steps = np.linalg.solve(jacobians, scores[:, :, None])[:, :, 0]
         with np.errstate(over="ignore"):
             curves[:, free] = np.exp(solution.x[free] + steps)
-        for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= _MAX_ONE_STEP)):
+        for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= longest)):
             # Newton's method goes on from its first step, unless that would be cut short.
             goes_on = not changed[i] and np.abs(steps[i]).max() <= _MAX_STEP
             with np.errstate(divide="ignore"):
@@ -553,8 +570,11 @@ class CrossFitCounts:
         start, rows = np.where(ranks, solution.x, 0.0), rows.where(ranks[rows.rank])
         x = None
         if near is not None and np.isfinite(near[ranks]).all():
-            x = solve_score(np.where(ranks, near, 0.0), rows, traffic, solution.guess, ranks)
-        x = solve_score(start, rows, traffic, solution.guess, ranks) if x is None else x
+            x = solve_score(
+                np.where(ranks, near, 0.0), rows, traffic, solution.guess, ranks, tolerance=_REFIT_TOLERANCE
+            )
+        if x is None:
+            x = solve_score(start, rows, traffic, solution.guess, ranks)
         return identified_curve(np.full(len(ranks), np.nan) if x is None else x, links)
 
 

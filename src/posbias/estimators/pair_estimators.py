@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from posbias._arrays import BoolArray, FloatArray
 from posbias.estimators.base import PairEstimator, Reasons, reachable_ranks
+from posbias.harvesting.interventions import Interventions
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _NO_CLICK_AT_ONE = "no click at rank 1 in any intervention set; use more data"
@@ -37,7 +38,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 _HALF_ULP = float(np.finfo(np.float64).epsneg)
 # The size of a batch, in cells of tables and in tables, whichever is more: batches should stay in the processor's
 # cache.
-_BATCH_CELLS, _BATCH_TABLES = 1 << 15, 64
+_BATCH_CELLS, _BATCH_TABLES = 1 << 15, 16
 # log p of ranks that a table does not have: p = 0.
 _ABSENT = -1e3
 # The largest step in log p or log r: the quadratic model is not valid beyond it.
@@ -47,6 +48,10 @@ _RIDGE = 1e-11
 _NEWTON_STEPS, _INTERIOR_STEPS = 8, 100
 # The last Newton step in log p. Convergence is quadratic, so the next step would be rounding error.
 _NEWTON_TOLERANCE = 1e-9
+# The same for refits, whose next step would be about 1e-12.
+_REFIT_TOLERANCE = 1e-6
+# Steps below this are not followed by another one, where a rough refit is enough.
+_FIRST_STEP = 0.2
 # The last slack times multiplier, relative to the weight; the second value is used if Newton fails from the first.
 _INTERIOR_TOLERANCES = 1e-9, 1e-14
 # The relative rounding error of p r.
@@ -85,6 +90,15 @@ class AllPairs(PairEstimator):
     def propensities(self, clicks: FloatArray, skips: FloatArray) -> FloatArray:
         """Return p_k / p_1 at the maximum of the likelihood."""
         return maximise(clicks, skips)
+
+    def curves(self, counts: Interventions, weights: FloatArray) -> FloatArray:
+        """Return the curve for each row of bucket weights; several rows start from the curve of all buckets."""
+        near = maximise(*counts.total()) if np.ndim(weights) == 2 and len(weights) > 1 else None
+        return maximise(*counts.tables(weights), near=near)
+
+    def rough_refits(self, counts: Interventions, weights: FloatArray) -> FloatArray:
+        """Return the curve for each row of bucket weights, mostly by one Newton step."""
+        return maximise(*counts.tables(weights), near=maximise(*counts.total()), tolerance=_FIRST_STEP)
 
     def explain(self, clicks: FloatArray, skips: FloatArray) -> Reasons:
         """Return, for each rank, why it is not connected to rank 1, or why its estimate is not unique."""
@@ -222,7 +236,9 @@ def explain_chain(undefined: Reasons, zero: Reasons) -> Reasons:
 # ---- The maximum of the AllPairs likelihood
 
 
-def maximise(clicks: FloatArray, skips: FloatArray) -> FloatArray:
+def maximise(
+    clicks: FloatArray, skips: FloatArray, *, near: FloatArray | None = None, tolerance: float | None = None
+) -> FloatArray:
     """Return p_k / p_1 at the maximum of the AllPairs likelihood, p and r in [0, 1], for a batch of tables.
 
     A pair of ranks is *informative* if there are results on both sides of it, and a click on at least one. A rank is
@@ -239,6 +255,9 @@ def maximise(clicks: FloatArray, skips: FloatArray) -> FloatArray:
     Arguments:
         clicks (array of shape (..., M, M)): ĉ at k in the intervention set S_{k,k'}. The diagonal is not read.
         skips (array of shape (..., M, M)): ¬ĉ, the same for results without a click.
+        near (array of length M or None, default None): p_k / p_1 of similar tables, where Newton's method starts.
+        tolerance (float or None, default None): the last Newton step in log p; the error is about its square. By
+            default 1e-9, or 1e-6 with `near`, which is for the spread of many curves.
 
     Returns:
         An array of shape (..., M). Values may exceed 1 and need not fall with the rank. The scale of a table has no
@@ -264,11 +283,16 @@ def maximise(clicks: FloatArray, skips: FloatArray) -> FloatArray:
         raise ValueError("expected finite clicks and skips, none below 0: look for missing values")
     batch = max(_BATCH_TABLES, _BATCH_CELLS // max(ranks * ranks, 1))
     starts = range(0, max(len(tables[0]), 1), batch)
-    parts = [_maximise_batch(*(counts[start : start + batch] for counts in tables)) for start in starts]
+    parts = [
+        _maximise_batch(tables[0][start : start + batch], tables[1][start : start + batch], near, tolerance)
+        for start in starts
+    ]
     return np.concatenate(parts).reshape(clicks.shape[:-1])
 
 
-def _maximise_batch(clicks: FloatArray, skips: FloatArray) -> FloatArray:
+def _maximise_batch(
+    clicks: FloatArray, skips: FloatArray, near: FloatArray | None, tolerance: float | None
+) -> FloatArray:
     """Return p_k / p_1, (B, M), for one batch of tables, (B, M, M)."""
     seen = clicks + skips > 0
     informative = seen & seen.swapaxes(1, 2) & (clicks + clicks.swapaxes(1, 2) > 0)
@@ -286,7 +310,13 @@ def _maximise_batch(clicks: FloatArray, skips: FloatArray) -> FloatArray:
     c, n = (np.ascontiguousarray(counts.transpose(1, 2, 0)) for counts in (clicks, skips))
     tables = _Tables(c, n, c + _mirror(c), np.where(n > 0, c + _mirror(c) + n, 0))
 
-    x, converged = _newton(_least_squares_start(tables), tables)
+    if near is None:
+        start, last_step = _least_squares_start(tables), tolerance or _NEWTON_TOLERANCE
+    else:
+        log_near = np.log(near, out=np.zeros_like(near), where=near > 0)
+        start = np.where(tables.clicks.any(axis=1), (log_near - log_near.max())[:, None], _ABSENT)
+        last_step = tolerance or _REFIT_TOLERANCE
+    x, converged = _newton(start, tables, last_step)
     for tolerance in _INTERIOR_TOLERANCES:
         if not converged.all():
             failed = tables.where(~converged)
@@ -325,7 +355,7 @@ def _mirror(cells: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
 # ---- Newton on the profile likelihood
 
 
-def _newton(x: FloatArray, tables: _Tables) -> tuple[FloatArray, BoolArray]:
+def _newton(x: FloatArray, tables: _Tables, tolerance: float = _NEWTON_TOLERANCE) -> tuple[FloatArray, BoolArray]:
     """Maximise G by projected Newton steps from x, (M, B); return the maxima and which tables converged.
 
     A table that did not converge keeps its start.
@@ -347,7 +377,7 @@ def _newton(x: FloatArray, tables: _Tables) -> tuple[FloatArray, BoolArray]:
         steepness = np.where(fixed, 0, np.abs(slope.gradient))
         flat = (steepness <= _ROUNDING * (weight + slope.curvature.sum(axis=1))).all(axis=0)
         size = np.abs(step).max(axis=0)
-        arrived = flat | ((size <= _NEWTON_TOLERANCE) & (steepness <= 1e-6 * weight).all(axis=0))
+        arrived = flat | ((size <= tolerance) & (steepness <= max(1e-6, tolerance) * weight).all(axis=0))
         x = x + np.where(flat, 0, step) * (_MAX_STEP / np.maximum(size, _MAX_STEP))
         x = np.where(no_bound, x - x.max(axis=0), np.minimum(x, 0))
 

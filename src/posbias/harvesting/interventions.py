@@ -16,7 +16,17 @@ from functools import cached_property
 
 import numpy as np
 
-from posbias._arrays import AnyArray, FloatArray, IntArray, distinct, group, lookup, starts_of_runs, sum_by_index
+from posbias._arrays import (
+    AnyArray,
+    FloatArray,
+    IntArray,
+    distinct,
+    group,
+    left_out,
+    lookup,
+    starts_of_runs,
+    sum_by_index,
+)
 from posbias.harvesting.tables import Cells, PairSums, Strata
 from posbias.logs.click_log import Weighting
 
@@ -161,7 +171,12 @@ class Interventions:
         return []
 
     def _tables(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        clicks, skips = weights @ self.clicks, weights @ self.skips
+        deleted = None if self.shares is None else left_out(weights)
+        if deleted is None:
+            clicks, skips = weights @ self.clicks, weights @ self.skips
+        else:
+            # Whole numbers, so that nothing is left of a sum that loses all.
+            clicks, skips = (counts.sum(axis=0) - counts[deleted] for counts in (self.clicks, self.skips))
         if self.shares is not None:
             traffic = weights @ self.views
             if self.shown is None:

@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from posbias._arrays import BoolArray, FloatArray, IntArray, group, map_threads, sum_by_index
+from posbias._arrays import BoolArray, FloatArray, IntArray, group, map_threads, one_blas_thread, sum_by_index
 from posbias._defaults import DEFAULT_LEVEL
 from posbias._stats import t_quantile
 from posbias._text import listed
 from posbias._validate import shares as valid_shares
 from posbias.errors import EstimateError, PosbiasError
 from posbias.estimators import CrossFit, estimator_class
-from posbias.estimators.base import MIN_BUCKETS
+from posbias.estimators.base import MIN_BUCKETS, Jackknife, deletion_weights
 from posbias.estimators.page_depth import PageDepth
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, strata_from_cells
@@ -56,15 +56,18 @@ _PRIOR_VIEWS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 256.0, 1e6)
 _SHRINKAGE_VIEWS = 2.0
 # Beyond this many cells a part of the buckets stands for all, because only ratios are read.
 _MAX_CELLS = 40_000
-_LEAST_BUCKETS = 128
+_LEAST_BUCKETS = 64
 # Candidates of a query, as multiples of M, among which the best fit is searched.
 _POOL_FACTORS = (1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
 _SIMILARITY_BISECTIONS = 12
 # Page views of a query, where the number of queries is not known.
 _VIEWS_PER_QUERY = 10
 # Synthetic harvests per standard error, which is then known to 4%, and of each split in the search for the best one.
-# Where a model has more rows than are worth drawing there are fewer: 5%, and the search takes the mean of many ranks.
-DRAWS, _DRAWS_OF_MANY_ROWS = 6, 4
+# Where a model has more rows than are worth drawing there are fewer: it has many ranks, and the neighbours of a rank
+# help to forecast it.
+DRAWS, _DRAWS_OF_MANY_ROWS = 6, 3
+# The ratio of a rank is the mean of as many ranks on each side as this goes into M: none up to 23 ranks.
+_RANKS_PER_NEIGHBOUR = 24
 _SEARCH_DRAWS, _SEARCH_DRAWS_OF_MANY_ROWS = 2, 1
 # Documents by which a new ranker is made similar to the others.
 _MAX_DOCUMENTS = 20_000
@@ -94,48 +97,46 @@ _ORDINALS = {2: "second", 3: "third", 4: "fourth", 5: "fifth"}
 
 @step("Forecasting scenarios")
 def forecast_scenarios(inputs: ScenarioInputs, splits: Sequence[Mapping[str, float]]) -> tuple[Scenario, ...]:
-    """Forecast the given splits of traffic, the best split found, and one more ranker."""
+    """Forecast the given splits of traffic, the best split found, and one more ranker, for the first estimator."""
     split_shares = [shares_of(split, inputs.harvest.rankers) for split in splits]
-    model = HarvestModel.of(inputs.harvest, CrossFit(interval=None).fit(inputs.harvest).propensity_)
+    curves = {errors.estimator: errors.propensity for errors in inputs.measured}
+    curve = curves.get(CrossFit.name)
+    model = HarvestModel.of(
+        inputs.harvest, CrossFit(interval=None).fit(inputs.harvest).propensity_ if curve is None else curve
+    )
     current = inputs.shares
     steps = len(split_shares) + 3
-    names = [errors.estimator for errors in inputs.measured]
-    # All fits ahead: of each estimator in each step, and of the first one in the search for the best split.
-    fits, done = model.draws * steps * len(names) + model.search_draws * len(splits_to_try(current)), 0
+    errors = inputs.measured[0]
+    # All fits ahead: in each step, and in the search for the best split.
+    fits, done = model.draws * steps + model.search_draws * len(splits_to_try(current)), 0
 
-    def report_progress(ahead: int) -> None:
+    def report_progress() -> None:
         nonlocal done
         inputs.progress("Forecasting scenarios", done / fits)
-        done += ahead
+        done += 1
 
     def draw_errors(drawn_model: HarvestModel, shares: FloatArray, number: int) -> FloatArray:
         rng = np.random.default_rng([inputs.seed, number])
-        return _mean_of_draws(draw_error_variances(names, drawn_model, shares, rng, model.draws, report_progress))
+        drawn = draw_error_variances(errors.estimator, drawn_model, shares, rng, model.draws, report_progress)
+        return _mean_of_draws(drawn)
 
     present = draw_errors(model, current, 0)
 
     def scenario(name: str, shares: FloatArray, assumption: str, drawn: FloatArray) -> Scenario:
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio, degrees = np.sqrt(drawn[0] / present[0]), 1 / np.maximum(drawn[1], present[1])
-        forecasts = [
-            forecast_ranks(
-                errors,
-                inputs.target,
-                inputs.size,
-                _error_ratio(errors.estimator, assumption, ratio[i], degrees[i]),
-            )
-            for i, errors in enumerate(inputs.measured)
-        ]
-        return Scenario(name, inputs.shares_by_name(shares), assumption, tuple(forecasts))
+            ratio, degrees = np.sqrt(mean_of_neighbours(drawn[0] / present[0])), model.draws / (drawn[1] + present[1])
+        change = _error_ratio(errors.estimator, assumption, ratio, degrees)
+        forecast = forecast_ranks(errors, inputs.target, inputs.size, change)
+        return Scenario(name, inputs.shares_by_name(shares), assumption, (forecast,))
 
     scenarios = []
     for number, shares in enumerate(split_shares, start=1):
         name = format_split(inputs.shares_by_name(shares))
         scenarios.append(scenario(name, shares, "", draw_errors(model, shares, number)))
-    best = best_split(model, current, names[0], np.random.default_rng([inputs.seed, 99]), report_progress)
+    best = best_split(model, current, errors.estimator, np.random.default_rng([inputs.seed, 99]), report_progress)
     if best is not None and np.abs(best - current).max() > _LEAST_GAIN:
         drawn = draw_errors(model, best, steps - 2)
-        variance, before = drawn[0, 0], present[0, 0]
+        variance, before = drawn[0], present[0]
         known = np.isfinite(variance) & np.isfinite(before)
         if variance[known].sum() < (1 - _LEAST_GAIN) * before[known].sum():
             name = f"best: {format_split(inputs.shares_by_name(best))}"
@@ -216,7 +217,7 @@ class Scenario:
         name (str): of the scenario, such as "a=0.5 b=0.5" or "third ranker".
         traffic (dict): the share of each ranker.
         assumption (str): what the scenario assumes; empty for a split that you gave.
-        forecasts (tuple of Forecast): one for each estimator.
+        forecasts (tuple of Forecast): that of the first estimator of the plan.
     """
 
     name: str
@@ -536,14 +537,14 @@ def _draw_impressions(traffic: IntArray, views: IntArray, rng: np.random.Generat
 
 
 def draw_error_variances(
-    names: Sequence[str],
+    name: str,
     model: HarvestModel,
     shares: FloatArray,
     rng: np.random.Generator,
     draws: int,
-    report_progress: Callable[[int], None],
+    report_progress: Callable[[], None],
 ) -> list[FloatArray]:
-    """Return the `error_variances` of several synthetic harvests; before each of them its fits are reported.
+    """Return the `error_variances` of several synthetic harvests; each of them is reported before it is drawn.
 
     Harvests are drawn one after another and fitted in threads. A profile is of one thread, so that steps add up.
     """
@@ -552,22 +553,31 @@ def draw_error_variances(
     for start in range(0, draws, together):
         drawn = []
         for _ in range(start, min(start + together, draws)):
-            report_progress(len(names))
+            report_progress()
             drawn.append(model.draw(shares, rng))
-        variances += map_threads(lambda harvest: error_variances(names, harvest), drawn)
+        variances += map_threads(lambda harvest: error_variances(name, harvest), drawn)
     return variances
 
 
-def error_variances(names: Sequence[str], harvest: Harvest) -> FloatArray:
-    """Return variances of log p and one over their degrees of freedom, (2, estimators, M); NaN where there is none."""
-    values = []
-    for name in names:
-        try:
-            errors = measure_errors(name, harvest)
-            values.append(np.stack([errors.se**2, 1 / errors.degrees]))
-        except EstimateError:
-            values.append(np.full((2, harvest.max_rank), np.nan))
-    return np.stack(values, axis=1)
+@one_blas_thread()
+def error_variances(name: str, harvest: Harvest) -> FloatArray:
+    """Return variances of log p and one over their degrees of freedom, (2, M); NaN where there is none.
+
+    They are for ratios between synthetic harvests, so that rough refits by queries alone are enough.
+    """
+    estimator: Any = estimator_class(name)()
+    try:
+        counts = estimator.count(harvest)
+        with step(f"Fitting {name}"):
+            curve = estimator.curves(counts, np.ones(counts.buckets))
+        with step("Computing intervals"):
+            refits = estimator.rough_refits(counts, deletion_weights(counts.buckets))
+            intervals = Jackknife(curve, refits, estimator.max_degrees(counts)).intervals(DEFAULT_LEVEL)
+    except EstimateError:
+        return np.full((2, harvest.max_rank), np.nan)
+    variance = np.diagonal(intervals.covariance)
+    known = np.isfinite(intervals.bounds[:, 0]) & (variance > 0)
+    return np.where(known, [variance, 1 / intervals.degrees], np.nan)
 
 
 def measure_errors(name: str, harvest: Harvest, level: float = DEFAULT_LEVEL) -> StandardErrors:
@@ -587,6 +597,21 @@ def measure_errors(name: str, harvest: Harvest, level: float = DEFAULT_LEVEL) ->
         buckets=len(harvest.buckets),
         notes=fitted.notes_,
     )
+
+
+def mean_of_neighbours(ratio: FloatArray) -> FloatArray:
+    """Return, for many ranks, the mean ratio of each rank and its neighbours; NaN where the rank has none.
+
+    How much a scenario changes a standard error differs little between neighbours, and by chance more.
+
+    >>> mean_of_neighbours(np.array([0.5, np.nan, *[0.7] * 22]))[:3].round(2).tolist()
+    [0.5, nan, 0.7]
+    """
+    reach = len(ratio) // _RANKS_PER_NEIGHBOUR
+    known = np.isfinite(ratio)
+    window = np.ones(2 * reach + 1)
+    sums, counts = (np.convolve(values, window, "same") for values in (np.where(known, ratio, 0.0), known))
+    return np.where(known, sums / np.maximum(counts, 1), np.nan)
 
 
 def _mean_of_draws(drawn: Sequence[FloatArray]) -> FloatArray:
@@ -767,7 +792,7 @@ def best_split(
     current: FloatArray,
     estimator: str,
     rng: np.random.Generator,
-    report_progress: Callable[[int], None] = lambda fits: None,
+    report_progress: Callable[[], None] = lambda: None,
 ) -> FloatArray | None:
     """Return the split among the rankers with traffic that has the least variance, on average over ranks.
 
@@ -779,8 +804,8 @@ def best_split(
     for shares in splits_to_try(current):
         split = np.zeros(len(current))
         split[served] = shares
-        drawn = draw_error_variances([estimator], model, split, rng, model.search_draws, report_progress)
-        mean = _mean_of_draws(drawn)[0, 0, 1:]
+        drawn = draw_error_variances(estimator, model, split, rng, model.search_draws, report_progress)
+        mean = _mean_of_draws(drawn)[0, 1:]
         if np.isfinite(mean).any():
             points.append(shares)
             variances.append(mean)

@@ -123,7 +123,7 @@ def plan(
             world as you assume it to be.
         precision (float, default 0.05): the half-width that is wanted, as a share of the estimate: 0.05 is ±5%.
         level (float, default 0.95): the coverage of the intervals.
-        estimators (sequence of str, default all): names of estimators. Tables of scenarios show the first one.
+        estimators (sequence of str, default all): names of estimators. Scenarios are forecast for the first one.
         queries (int, default None): the number of distinct queries of a harvest, which a harvest does not contain; the
             queries of a log are counted. For a world, the number of queries for which half-widths are shown.
         traffic (dict or list of dicts, default none): other splits of traffic to forecast, each with a share by ranker,
