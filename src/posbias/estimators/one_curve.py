@@ -78,6 +78,8 @@ _REMEDIES = {
 }
 
 
+# Why the assumption of replay, that documents did not move because their relevance changed, is not tested.
+REPLAY_UNTESTED = ("the log names no rankers", "nothing shows that rankers overlap in time")
 _NAME_RANKERS = "Name the column of the ranker (ranker), or compare only within a day or week (window)."
 
 
@@ -124,14 +126,14 @@ def verdict(one_curve: OneCurve, harvest: Harvest) -> str:
 def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> tuple[str, str]:
     """Return why a test that raises no alarm is no evidence for one curve, and what to do; empty texts if it is."""
     if harvest.rankers == (ANY_RANKER,):
-        return "the log names no rankers", (
+        return REPLAY_UNTESTED[0], (
             f"If documents moved because they became more or less relevant, the curve is wrong, and no test shows it. "
             f"{_NAME_RANKERS}"
         )
     if not harvest.layout.ranks_known and not any(finding.code == "rankers-overlap" for finding in harvest.findings):
         if any(finding.code == "rankers-replaced" for finding in harvest.findings):
             return "the rankers overlap too little in time", "Compare only within a day or week (window)."
-        return "nothing shows that rankers overlap in time", (
+        return REPLAY_UNTESTED[1], (
             "If one ranker replaced another, the curve compares different times. Name the column of the time (time) to "
             "see whether it did."
         )

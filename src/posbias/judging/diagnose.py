@@ -19,7 +19,7 @@ from posbias._text import as_python
 from posbias.engines import EngineChoice, OpenLog, open_log
 from posbias.errors import HarvestError, LogError, Spelling
 from posbias.estimators.base import Estimator, Jackknife
-from posbias.estimators.one_curve import OneCurve, verdict
+from posbias.estimators.one_curve import REPLAY_UNTESTED, OneCurve, verdict
 from posbias.estimators.significance import AssumptionTest, decide
 from posbias.findings import MARKS, Finding, any_error, legend, quiet, serious, wrap_printable
 from posbias.harvesting.harvest import Harvest
@@ -279,8 +279,14 @@ class Diagnosis:
             return "An assumption behind the curve does not hold."
         if any(finding.severity == "warning" for finding in self.findings):
             return "The curve can be used, with these warnings in mind."
-        tested = " in what could be tested" * bool(self.reservations)
-        return f"No problems found{tested}.\ndocs/trust.md lists what no harvest can show."
+        return f"{self.all_clear}\ndocs/trust.md lists what no harvest can show."
+
+    @property
+    def all_clear(self) -> str:
+        """The verdict without errors and warnings. It does not reassure if no test could show that documents moved."""
+        if any(reason in text for text in self.reservations for reason in REPLAY_UNTESTED):
+            return "Not known: whether the curve is right. The main assumption of replay was not tested."
+        return f"No problems found{' in what could be tested' * bool(self.reservations)}."
 
 
 # ---- The summary below an estimate

@@ -682,9 +682,7 @@ def _trust_sentence(curve: Curve, diagnosis: Diagnosis, findings: Sequence[Findi
         return f"Use this curve with care: there {'is 1 warning' if warnings == 1 else f'are {warnings} warnings'}."
     if _is_incomplete(curve):
         return "Some ranks have no estimate or no interval. No other problems found."
-    if diagnosis.reservations:
-        return f"No problems found in what could be tested. {'. '.join(diagnosis.reservations)}."
-    return "No problems found."
+    return " ".join([diagnosis.all_clear, *(f"{text}." for text in diagnosis.reservations)])
 
 
 def _missing_sentences(curve: Curve) -> list[str]:
