@@ -436,3 +436,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         posbias.History.load(tmp_path / "none")
     with pytest.raises(posbias.CurveError, match="does not say that it is a history"):
         posbias.History.load(log, new=True)
+
+
+def test_a_finding_of_every_day_is_printed_once() -> None:
+    history = posbias.History()
+    for day, findings in enumerate((["always", "once"], ["always"], ["always"]), start=1):
+        history = history.add(curve(), f"2026-03-{day:02}", findings)
+    text = history.to_text()
+    assert text.count("always") == 1
+    assert "! Every day: always" in text
+    assert text.count("once") == 1

@@ -300,10 +300,13 @@ class History:
         ranks = _table_ranks(max(p.position for day in self.days for p in day.positions))
         lines = [f"{'date':<10}" + "".join(f"  {f'rank {k} (interval)':<{_CELL}}" for k in ranks).rstrip()]
         changed = self._changed_ranks()
+        # A finding of every day is printed once, below the table.
+        shared = [text for text in self.days[0].findings if all(text in day.findings for day in self.days)]
+        shared = shared if len(self.days) > 1 else []
         before: date | None = None
         for day, marked in zip(self.days, changed, strict=True):
             lines += [] if before is None else _missing_lines(before, day.date)
-            lines += [_table_row(day, ranks, marked), *_change_line(marked - {*ranks}), *_finding_lines(day)]
+            lines += [_table_row(day, ranks, marked), *_change_line(marked - {*ranks}), *_finding_lines(day, shared)]
             before = day.date
         if any(changed):
             lines += [
@@ -311,6 +314,8 @@ class History:
                 f"* differs at the {100 * CHECK_LEVEL:g}% level from the {_DAYS_BEFORE} days before the first star of "
                 "the week",
             ]
+        if shared:
+            lines += ["", *(line for text in shared for line in wrap_printable(f"Every day: {text}", "! ", "  "))]
         if self.changes:
             listed_days = (self.days[0], *self.changes[-_MAX_LISTED_CHANGES:])
             settings = "; ".join(f"{day.estimated_with} from {day.date} on" for day in listed_days)
@@ -502,8 +507,10 @@ def _change_line(ranks: set[int]) -> list[str]:
     return [f"            * also at {format_ranks(sorted(ranks))}"] if ranks else []
 
 
-def _finding_lines(day: Day) -> list[str]:
-    return [line for finding in day.findings for line in wrap_printable(finding, "            ! ", " " * 14)]
+def _finding_lines(day: Day, shared: Sequence[str]) -> list[str]:
+    """Return the findings of a day, except those that all days share."""
+    own = [finding for finding in day.findings if finding not in shared]
+    return [line for finding in own for line in wrap_printable(finding, "            ! ", " " * 14)]
 
 
 # ---- Periods compared
