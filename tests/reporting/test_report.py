@@ -307,6 +307,9 @@ def test_segments_that_differ_are_a_warning(files: dict[str, str], report: Repor
     assert part.sentences[1].startswith("Use this curve with care: there ")
     said = CliRunner().invoke(cli, ["report", files["one.harvest"], "-o", str(tmp_path / "r.html")])
     assert part.sentences[1] in said.stderr
+    # A diagnosis of the harvest says the same.
+    diagnosed = posbias.diagnose(posbias.Harvest.load(files["one.harvest"]))
+    assert [f.severity for f in diagnosed.findings if f.code == "segments-differ"] == ["warning"]
 
 
 def test_the_test_of_segments_is_corrected_for_all_tests_of_the_diagnosis(

@@ -45,6 +45,8 @@ FORMAT = 1
 SEGMENTS_DIFFER = "segments-differ"
 # The covariance of more differences than this would take too much memory.
 _MAX_DIFFERENCES = 3_000
+# More segments take too long to compare in a report or a diagnosis.
+_MOST_SEGMENTS = 100
 _NAME_WIDTH = 24
 
 
@@ -101,6 +103,23 @@ def compare_segments(
     without = [label(key) for key in harvest.segments if key not in curves]
     notes = (f"Left out, because they have no curve with intervals: {listed(without)}.",) if without else ()
     return _compare_with_mean(harvest, curves, level, notes)
+
+
+def compare_few_segments(
+    harvest: Harvest, estimator: str | None = None, level: float = DEFAULT_LEVEL
+) -> SegmentComparison | str | None:
+    """Compare the segments as a part of a diagnosis; return why not if they cannot be, and None if there are none."""
+    if not harvest.by:
+        return None
+    if len(harvest.segments) > _MOST_SEGMENTS:
+        count = len(harvest.segments)
+        return f"Not tested: whether {count:,} segments share one curve (at most {_MOST_SEGMENTS} are compared)."
+    with suppress(EstimateError):
+        try:
+            return compare_segments(harvest, estimator=estimator, level=level)
+        except CurveError as error:
+            return str(error)
+    return "Not tested: whether segments share one curve (fewer than two segments have a curve)."
 
 
 def _compare_with_mean(

@@ -24,7 +24,7 @@ from posbias.estimators.significance import AssumptionTest, decide
 from posbias.findings import MARKS, Finding, any_error, legend, quiet, serious, wrap_printable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
-from posbias.judging.compare_segments import SegmentComparison
+from posbias.judging.compare_segments import SegmentComparison, compare_few_segments
 from posbias.judging.diagnostics import (
     Context,
     LargestQuery,
@@ -121,7 +121,14 @@ def diagnose(
         (True, ['support', 'one-curve'])
     """
     if isinstance(source, Harvest):
-        return diagnose_harvest(source, split=split, proxy=proxy)
+        # With a proxy, the segments are its classes, and another test compares them.
+        segments = compare_few_segments(source) if proxy is None else None
+        return diagnose_harvest(
+            source,
+            split=split,
+            proxy=proxy,
+            segments=segments if isinstance(segments, SegmentComparison) else None,
+        )
     if not isinstance(source, ClickLog):
         raise HarvestError(
             f"diagnose takes a Harvest or a ClickLog, not a {type(source).__name__}. Make one with ClickLog(...)."

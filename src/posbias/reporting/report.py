@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -26,7 +25,7 @@ from posbias.findings import Finding, Severity, any_error
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
 from posbias.judging.compare import Comparison, choose_estimator, compare, fit_harvest
-from posbias.judging.compare_segments import SEGMENTS_DIFFER, SegmentComparison, compare_segments
+from posbias.judging.compare_segments import SEGMENTS_DIFFER, SegmentComparison, compare_few_segments
 from posbias.judging.diagnose import Diagnosis, diagnose_harvest, sort_by_severity
 from posbias.judging.diagnostics import (
     PageClicks,
@@ -51,8 +50,6 @@ _HARVEST_PURPOSE = "Get the harvest"
 FORMAT = 1
 # The largest number of rankers that a sentence names.
 _MOST_NAMED = 4
-# More segments take too long to compare in a report.
-_MOST_SEGMENTS = 100
 # Facts that a harvest has about itself, as the page names them; counts of 0 are left out.
 _FACTS = {
     "made": "harvested",
@@ -403,7 +400,7 @@ def _part(
     fitted: Estimator[Any], evidence: _Evidence, page_clicks: PageClicks | None, origin: Origin, name: str
 ) -> ReportPart:
     harvest, curve, level = fitted.harvest_, fitted.curve(), fitted.parameters()["level"]
-    segments = _compare_segments(harvest, fitted.name, level)
+    segments = compare_few_segments(harvest, fitted.name, level)
     diagnosis = diagnose_harvest(
         harvest,
         page_clicks=page_clicks,
@@ -499,20 +496,6 @@ def _python_lines(path: str | None, log: ClickLog | None, settings: str) -> tupl
     if log is None:
         return () if path is None else (f"harvest = posbias.Harvest.load({path!r})",)
     return (f"log = posbias.{log!r}", f"harvest = posbias.harvest(log{settings and f', {settings}'})")
-
-
-def _compare_segments(harvest: Harvest, estimator: str, level: float) -> SegmentComparison | str | None:
-    if not harvest.by:
-        return None
-    if len(harvest.segments) > _MOST_SEGMENTS:
-        count = len(harvest.segments)
-        return f"Not tested: whether {count:,} segments share one curve (a report compares up to {_MOST_SEGMENTS})."
-    with suppress(EstimateError):
-        try:
-            return compare_segments(harvest, estimator=estimator, level=level)
-        except CurveError as error:
-            return str(error)
-    return "Not tested: whether segments share one curve (fewer than two segments have a curve)."
 
 
 def _jackknives(fits: list[Estimator[Any]]) -> dict[str, Jackknife] | None:
