@@ -360,14 +360,20 @@ class Evaluation:
     def _table(self) -> str:
         results = [self.log, *self.rankings]
         interval = f"{100 * self.level:g}% interval"
-        columns = [
-            Column("ranking", [printable(result.name) for result in results], left=True),
-            Column("ratio", [_format_value(result.ratio, 3) for result in results]),
-            Column(interval, [_format_interval(result.ratio, 3) for result in results], left=True),
-            Column("difference", [_format_value(result.difference, 4, sign=True) for result in results]),
-            Column("interval", [_format_interval(result.difference, 4, sign=True) for result in results], left=True),
+        # Two tables, so that each interval stays beside its number.
+        compared = [
+            _name_column(self.rankings),
+            Column("ratio", [_format_value(result.ratio, 3) for result in self.rankings]),
+            Column(interval, [_format_interval(result.ratio, 3) for result in self.rankings], left=True),
+            Column("difference", [_format_value(result.difference, 4, sign=True) for result in self.rankings]),
+            Column(
+                "interval", [_format_interval(result.difference, 4, sign=True) for result in self.rankings], left=True
+            ),
+        ]
+        values = [
+            _name_column(results),
             Column("value", [_format_value(result.value, 4) for result in results]),
-            Column("interval", [_format_interval(result.value, 4) for result in results], left=True),
+            Column(interval, [_format_interval(result.value, 4) for result in results], left=True),
             Column("normalised", [_format_value(result.normalised, 4) for result in results]),
             Column("interval", [_format_interval(result.normalised, 4) for result in results], left=True),
             Column(
@@ -380,7 +386,7 @@ class Evaluation:
             if (reason := _first_reason(result))
             for line in wrap(f"! {printable(result.name)}: {reason}")
         ]
-        return "\n".join([table(columns), *cautions])
+        return "\n".join([table(compared), "", table(values), *cautions])
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the ratio of each ranking to the log with its interval, and return the Axes."""
@@ -1411,6 +1417,10 @@ def _format_interval(estimate: Estimate | None, digits: int, *, sign: bool = Fal
 def _format_number(value: float, digits: int, sign: bool) -> str:
     text = f"{abs(value):,.{digits}f}"
     return f"{'−' if value < 0 else '+'}{text}" if sign else text
+
+
+def _name_column(results: Sequence[RankingResult]) -> Column:
+    return Column("ranking", [printable(result.name) for result in results], left=True)
 
 
 def _first_reason(result: RankingResult) -> str | None:
