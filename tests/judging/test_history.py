@@ -290,7 +290,7 @@ def test_the_table_has_intervals_and_marks_changes() -> None:
     assert [*map(int, re.findall(r"rank (\d+) \(interval\)", lines[0]))] == [2, 4, 10]
     assert not any("*" in line for line in lines[1:9])
     assert lines[9].count("*") == 3
-    assert lines[-1] == "* differs at the 99.98% level from the 7 days before the first star of the week"
+    assert lines[-2] == "* differs at the 99.98% level from the 7 days before the change. After 7 days"
     assert max(map(len, lines)) <= 80
 
 

@@ -311,8 +311,9 @@ class History:
         if any(changed):
             lines += [
                 "",
-                f"* differs at the {100 * CHECK_LEVEL:g}% level from the {_DAYS_BEFORE} days before the first star of "
-                "the week",
+                f"* differs at the {100 * CHECK_LEVEL:g}% level from the {_DAYS_BEFORE} days before the change. After "
+                f"{_DAYS_BEFORE} days",
+                "  the new curve is the usual one.",
             ]
         if shared:
             lines += ["", *(line for text in shared for line in wrap_printable(f"Every day: {text}", "! ", "  "))]
