@@ -63,6 +63,10 @@ def merge(*harvests: Harvest | Iterable[Harvest], force: bool = False) -> Harves
     return _merged(held, force=forced)
 
 
+def _setting(value: object) -> str:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
+
+
 def _merged(harvests: Sequence[Harvest], *, force: bool) -> Harvest:
     first = harvests[0]
     if any(h.traffic is not None for h in harvests):
@@ -77,8 +81,8 @@ def _merged(harvests: Sequence[Harvest], *, force: bool) -> Harvest:
         found = list(dict.fromkeys(getattr(h, name) for h in (counted if name == "kind" else harvests)))
         if len(found) > 1:
             raise HarvestError(
-                f"These harvests differ in {name.replace('_', ' ')}: {listed(map(str, found))}. Harvest the logs again "
-                "with the same settings."
+                f"These harvests differ in {name.replace('_', ' ')}: {listed(map(_setting, found))}. Harvest the logs "
+                "again with the same settings."
             )
     parts = [part for h in harvests for part in parts_of(h)]
     if not force:
