@@ -24,7 +24,7 @@ from posbias.engines.duckdb import DuckDB
 from posbias.errors import PosbiasError
 from posbias.findings import Finding
 from posbias.harvesting import row_checks
-from tests.support.lying_logs import CUT, JOINED, LIES, Lie, healthy, join_by_hour_of_time
+from tests.support.lying_logs import CUT, JOINED, LIES, Lie, healthy, join_by_hour_of_time, window_of_attribution
 
 VIEWS = 5000
 PAGE = Path(__file__).parents[2] / "docs" / "logs_that_lie.md"
@@ -179,6 +179,25 @@ def test_a_ranker_that_cuts_its_pages_is_named() -> None:
     mixed = frame[(frame.ranker == "a") | frame.index.isin(cut.index)]
     found = {f.code: f for f in harvest(log_of(mixed, impression="impression_id")).findings}
     assert found[CUT].message.startswith("Ranker 'b': ")
+
+
+def test_lost_clicks_are_counted_in_pairs_of_clicks() -> None:
+    frame = window_of_attribution(healthy(True, VIEWS), np.random.default_rng(0)).sort_values("position")
+    pages = frame.groupby(["impression_id", "query_id"]).agg(docs=("doc_id", tuple), clicks=("clicked", "sum"))
+    again = pages[pages.groupby(["query_id", "docs"]).docs.transform("size") > 1]
+    pairs = int((again.clicks * (again.clicks - 1) // 2).sum())
+    found = {f.code: f for f in harvest(log_of(frame, impression="impression_id")).findings}
+    assert f"same page: {pairs:,} pairs of clicks" in found["one-click-pages"].message
+
+
+def test_without_ids_lost_clicks_are_counted_by_query_and_ranker() -> None:
+    frame = healthy(True, VIEWS)
+    first = frame.position.where(frame.clicked == 1).groupby(frame.impression_id).transform("min")
+    frame["clicked"] = (frame.position == first).astype(int)
+    views = frame.groupby(["query_id", "ranker"]).agg(n=("impression_id", "nunique"), clicks=("clicked", "sum"))
+    nearly = int(((views.n > 2) & (5 * views.clicks >= 4 * views.n)).sum())
+    found = {f.code: f for f in harvest(log_of(frame.drop(columns="impression_id"))).findings}
+    assert f"nearly as many in {nearly:,} cases" in found["one-click-pages"].message
 
 
 def test_clicks_joined_within_an_hour_are_found_in_a_text_file(tmp_path: Path) -> None:

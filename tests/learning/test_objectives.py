@@ -151,6 +151,7 @@ HIDDEN = np.ma.masked_array([1, 9], [False, True])
         (lambda: softmax_ips([0.0, 0.0], [1.0, 0.0], ["q", "q"]), "not whole numbers, such as 'q'"),
         (lambda: pairwise_ips([0.0, 0.0], [1.0, 0.0], [2.0]), "not whole numbers, such as 2.0"),
         (lambda: pairwise_ips([0.1, 0.2], [1, 0], [2**63 - 1, 2**63 - 1, 4]), "add up to 18,446,744,073,709,551,618"),
+        (lambda: pairwise_ips([0.1, 0.2], [1, 0], [-1, 3]), "2 groups that are in part negative, such as -1"),
         (lambda: softmax_ips([1j, 0.0], [1.0, 0.0], [2]), "they are of type complex128"),
         (lambda: softmax_ips(np.array(["2026-01-01"], "M8[D]"), [1.0], [1]), "they are of type datetime64"),
         (lambda: softmax_loss([0.0, 0.0], [1.0, 0.0], None), "number of rows of each query, not None"),

@@ -89,7 +89,7 @@ def test_clicks_without_exposure_raise_as_for_arrays(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("groups", [[[1], [1, 2]], [5.0, 6.0], "ab", None])
+@pytest.mark.parametrize("groups", [[[1], [1, 2]], [5.0, 6.0], "ab", None, [2**63 - 1, 2**63 - 1, 13]])
 def test_invalid_groups_raise(groups: Any, torch: Any) -> None:
     with pytest.raises(PosbiasError, match="groups must be the number of rows"):
         tensors.softmax_loss(torch.zeros(11), torch.tensor(WEIGHTS), groups)

@@ -180,7 +180,7 @@ def _pages_sql(plan: QueryPlan, sample: Sample, *, two_ranks: bool) -> str:
             [
                 Step(
                     "queries",
-                    "Clicks and page views of each query.",
+                    "Clicks and page views of each query and ranker.",
                     "SELECT SUM(CASE WHEN p = 1 THEN 1 ELSE 0 END) AS n, SUM(c) AS clicks\nFROM views\nGROUP BY q, r",
                 )
             ],
@@ -350,11 +350,11 @@ class _Pages:
             ranker is its number, or -1 if there are many.
         positions, position_clicks, position_rows (arrays): clicks and rows by position.
         pairs (dict): pairs shown several times with a click, and those of them that were clicked every time, by group.
-        queries (tuple): queries with at most as many clicks as page views but nearly, and with more.
+        queries (tuple): pairs of query and ranker with at most as many clicks as page views but nearly, and with more.
         places (tuple): positions of a query and ranker with results, those with several documents, and documents that
             were shown at several positions.
-        same_page (array of shape B × 3): pairs of clicks on one view of a page that was shown several times, those
-            expected if clicks were independent, and their variance, by bucket.
+        same_page (array of shape B × 3): ordered pairs of clicks on one view of a page that was shown several times,
+            those expected if clicks were independent, and their variance, by bucket.
         two_ranks (array of shape n × 5): two positions, a bucket, and the weighted clicks of the same documents at the
             lower and at the upper position.
         sample (Sample): what was looked at.
@@ -634,6 +634,8 @@ def _find_one_click(pages: _Pages) -> Iterator[Finding]:
         )
         return
     together, independent, variance = pages.same_page.sum(axis=0)
+    # These pairs are ordered: each counts twice.
+    pairs, expected = together / 2, independent / 2
     missing = pages.same_page[:, 1] - pages.same_page[:, 0]
     # The expected number varies as well. Users who differ make pairs of clicks more frequent, not rarer.
     by_chance, by_bucket = math.sqrt(2 * variance), math.sqrt(float((missing**2).sum()))
@@ -642,9 +644,9 @@ def _find_one_click(pages: _Pages) -> Iterator[Finding]:
         yield Finding(
             "one-click-pages",
             "warning",
-            f"{pages.sample}two clicks on one page view are rarer than on two views of the same page: {together:,.0f} "
-            f"pairs of clicks, where independent clicks would give about {independent:,.0f}",
-            evidence={"page_views": pages.views, "expected_click_pairs": round(independent)},
+            f"{pages.sample}two clicks on one page view are rarer than on two views of the same page: {pairs:,.0f} "
+            f"pairs of clicks, where independent clicks would give about {expected:,.0f}",
+            evidence={"page_views": pages.views, "expected_click_pairs": round(expected)},
             remedy=remedy,
         )
         return
@@ -653,8 +655,8 @@ def _find_one_click(pages: _Pages) -> Iterator[Finding]:
         yield Finding(
             "one-click-pages",
             "warning",
-            f"{pages.sample}no query has more clicks than page views, though {{count}} have nearly as many: it seems "
-            "that a page view has one click at most",
+            f"{pages.sample}no query has more clicks on the page views of a ranker than page views, though it has "
+            "nearly as many in {count} cases: it seems that a page view has one click at most",
             nearly,
             remedy=remedy,
         )

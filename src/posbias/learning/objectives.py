@@ -141,16 +141,24 @@ def grouped_weights(weights: Any, groups: Any) -> tuple[FloatArray, IntArray]:
     """Return weights and the sizes of non-empty groups as arrays; reject those that do not fit together."""
     w = non_negative_numbers("weights", weights)
     sizes = as_column("groups", groups, "the number of rows of each query")
-    whole = not len(sizes) or sizes.dtype.kind in "iu"
-    # Python's integers do not overflow, as those of the array could.
-    total = sum(sizes.tolist()) if whole else 0
-    if not whole or (sizes < 0).any() or total != len(w):
-        problem = f"add up to {total:,}" if whole else f"are not whole numbers, such as {sizes.tolist()[0]!r}"
-        raise PosbiasError(
-            f"groups must be the number of rows of each query, which add up to all rows: there are {len(w):,} rows, "
-            f"and {len(sizes):,} groups that {problem}. Do not give a column of query ids."
-        )
+    refuse_groups(sizes.tolist(), len(w), whole=not len(sizes) or sizes.dtype.kind in "iu")
     return w, sizes[sizes > 0].astype(np.int64)
+
+
+def refuse_groups(sizes: list[Any], rows: int, *, whole: bool = True) -> None:
+    """Refuse sizes of groups, as Python's integers, which do not overflow, unless they add up to the rows."""
+    if not whole:
+        problem = f"are not whole numbers, such as {sizes[0]!r}"
+    elif min(sizes, default=0) < 0:
+        problem = f"are in part negative, such as {min(sizes):,}"
+    elif sum(sizes) != rows:
+        problem = f"add up to {sum(sizes):,}"
+    else:
+        return
+    raise PosbiasError(
+        f"groups must be the number of rows of each query, which add up to all rows: there are {rows:,} rows, "
+        f"and {len(sizes):,} groups that {problem}. Do not give a column of query ids."
+    )
 
 
 def non_negative_numbers(name: str, values: Any) -> FloatArray:

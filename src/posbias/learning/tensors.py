@@ -10,7 +10,7 @@ from typing import Any
 
 from posbias._optional import optional
 from posbias.errors import PosbiasError
-from posbias.learning.objectives import clicks_without_exposure
+from posbias.learning.objectives import clicks_without_exposure, refuse_groups
 
 
 def softmax_loss(scores: Any, weights: Any, groups: Any) -> Any:
@@ -46,11 +46,7 @@ def _groups(torch: Any, scores: Any, weights: Any, groups: Any) -> tuple[Any, in
             f"groups must be the number of rows of each query, in whole numbers, not {sizes.dtype} of the shape "
             f"{tuple(sizes.shape)}."
         )
-    if int(sizes.sum()) != len(scores) or bool((sizes < 0).any()):
-        raise PosbiasError(
-            f"groups must be the number of rows of each query, which add up to all rows: there are {len(scores):,} "
-            f"rows, and {len(sizes):,} groups that add up to {int(sizes.sum()):,}. Do not give a column of query ids."
-        )
+    refuse_groups(sizes.tolist(), len(scores))
     return torch.repeat_interleave(torch.arange(len(sizes), device=scores.device), sizes), len(sizes)
 
 
