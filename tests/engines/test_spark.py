@@ -409,7 +409,7 @@ def test_the_profile_has_rows_of_queries(
         ),
         (
             lambda log: posbias.check(log, engine="spark"),
-            ["Counting clicks of page views", "Comparing page views with many clicks"],
+            ["Counting clicks of page views", "Checking pages with many clicks"],
         ),
     ],
     ids=["estimate", "check"],

@@ -962,7 +962,7 @@ def count_click_order(opened: OpenLog, rankers: tuple[str, ...], histogram: Floa
 
 def _count_order(opened: OpenLog, sql: str, max_rank: int) -> ClickOrder:
     sums = np.zeros((max_rank + 1, 6))
-    for clicks, *row in opened.rows(sql, "Comparing page views with many clicks"):
+    for clicks, *row in opened.rows(sql, "Checking pages with many clicks"):
         sums[min(int(clicks), max_rank)] += np.array(row, dtype=np.float64)
     return ClickOrder(sums)
 
