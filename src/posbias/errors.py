@@ -58,4 +58,5 @@ class LogError(PosbiasError):
 def with_arguments(message: str, arguments: Arguments, spell: Spelling) -> str:
     """Return a message followed by the arguments to add, if there are any."""
     message = spelled(message, spell)
-    return f"{message} Add {spell(arguments)}" if arguments else message
+    verb = "To continue anyway, add" if "force" in arguments else "Add"
+    return f"{message} {verb} {spell(arguments)}" if arguments else message

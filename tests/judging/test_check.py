@@ -116,7 +116,7 @@ def test_rows_beyond_the_deepest_rank_are_reported(table: pa.Table) -> None:
     found = posbias.check(posbias.ClickLog(table), max_rank=3)
     assert found.rows_beyond == 480
     assert [p.position for p in found.positions] == [1, 2, 3]
-    assert "480 of them beyond rank 3 and not counted" in str(found)
+    assert "480 of them beyond rank 3 (max rank) and not counted" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -386,7 +386,7 @@ def test_what_was_not_tested_is_the_last_word(log: Callable[[], pa.Table], why: 
     found = posbias.diagnose(posbias.ClickLog(log()))
     lines = str(found).splitlines()
     replay = "too similar" not in why
-    unknown = "Not known: whether the curve is right. The main assumption of replay was not tested."
+    unknown = "Not known whether the curve is right: replay's main assumption was not tested."
     place = lines.index(unknown if replay else "No problems found in what could be tested.")
     assert ("No problems found" in str(found)) != replay
     end = " ".join(line.strip() for line in lines[place + 2 :])

@@ -207,8 +207,8 @@ def _describe_unnoticed(one_curve: OneCurve) -> str:
     if not last or not np.isfinite(high) or high > MAX_FACTOR:
         return "Trust bias of any size could have gone unnoticed"
     return (
-        f"Trust bias could have gone unnoticed that multiplies the propensity at rank {last + 1} by {low:.2f} to "
-        f"{high:.2f} for documents that are half or twice as relevant as the average"
+        f"Trust bias that is too small for this test could multiply the propensity at rank {last + 1} by {low:.2f} to "
+        f"{high:.2f}, for documents that are half or twice as relevant as the average"
     )
 
 

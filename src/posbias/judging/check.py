@@ -938,7 +938,9 @@ class Check:
         if self.ranks:
             lines += _fact("ranks", _first_names(list(self.ranks.values())))
         beyond = (
-            f", {self.rows_beyond:,} of them beyond rank {self.max_rank} and not counted" if self.rows_beyond else ""
+            f", {self.rows_beyond:,} of them beyond rank {self.max_rank} (max rank) and not counted"
+            if self.rows_beyond
+            else ""
         )
         lines += _fact("rows", f"{self.rows:,}{beyond}")
         shared = self.queries_shared

@@ -292,7 +292,7 @@ class Diagnosis:
     def all_clear(self) -> str:
         """The verdict without errors and warnings. It does not reassure if no test could show that documents moved."""
         if any(reason in text for text in self.reservations for reason in REPLAY_UNTESTED):
-            return "Not known: whether the curve is right. The main assumption of replay was not tested."
+            return "Not known whether the curve is right: replay's main assumption was not tested."
         return f"No problems found{' in what could be tested' * bool(self.reservations)}."
 
 

@@ -555,7 +555,7 @@ def _plan_harvest(
     if available and CrossFit().count(harvest).dispersion > STICKY_DISPERSION:
         notes.append(_STICKY_NOTE)
     if harvest.by:
-        segments = "This plan is for all segments of the harvest together. Plan for one with harvest.segment(...)."
+        segments = "This plan is for all segments of the harvest together. For one segment, harvest its rows alone."
     return Plan(
         precision=target.precision,
         level=target.level,
