@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pytest
 
 import posbias
 from posbias.estimators.base import deletion_weights
+from posbias.estimators.one_curve import RankerPairs
 from posbias.estimators.page_depth import PageDepth
 
 RANKS, CANDIDATES, TRAFFIC = 6, 12, (0.6, 0.3, 0.1)
@@ -216,3 +219,22 @@ def test_deletions_allow_for_the_error_of_depth(kind):
     anew = kind(interval=None).fit(rest).propensity_
     # CrossFit makes its guesses anew, which move it a little more.
     np.testing.assert_allclose(refits[place], anew, rtol=0.02 if kind is posbias.CrossFit else 1e-3)
+
+
+def test_a_rank_that_seems_never_to_be_reached_is_not_compared() -> None:
+    """In so small a log s is 0 at a rank that was shown, and its logarithm would be infinite."""
+    rows = [
+        *[(2, 1, "a", 4, 1, 4, 4), (2, 2, "a", 1, 1, 1, 2), (1, 0, "a", 4, 1, 4, 4), (1, 1, "a", 3, 1, 3, 1)],
+        *[(1, 2, "a", 2, 1, 2, 2), (1, 3, "a", 1, 0, 1, 3), (0, 0, "a", 4, 1, 4, 4), (0, 2, "a", 2, 1, 2, 2)],
+        *[(2, 1, "a", 4, 1, 4, 4), (2, 2, "a", 1, 1, 1, 2), (0, 0, "b", 4, 0, 4, 4), (0, 1, "b", 3, 0, 3, 3)],
+        (0, 2, "b", 2, 1, 2, 2),
+    ]
+    names = ["query_id", "doc_id", "ranker", "position", "clicked", "rank_a", "rank_b"]
+    table = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", posbias.PosbiasWarning)
+        harvest = posbias.harvest(posbias.ClickLog(table), max_rank=4, force=True)
+    depth = PageDepth.of(harvest.strata())
+    assert depth is not None
+    assert (depth.seen & (depth.shown == 0)).any()
+    assert np.isfinite(RankerPairs.of(harvest).log_shown).all()

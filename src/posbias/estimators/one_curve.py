@@ -772,8 +772,10 @@ class RankerPairs:
         exposed = n[cells.ranker] > 0 if by_design else cells.impressions > 0
         depth, log_shown, influence = PageDepth.of(harvest.strata()) if by_design else None, None, None
         if depth is not None:
-            exposed &= depth.seen[cells.ranker, cells.rank - 1]
-            log_shown = np.log(np.where(depth.seen, depth.shown, 1.0))
+            # With little data, s may be 0 at a rank that was shown, and clicks there have nothing to be compared with.
+            reached = depth.shown > 0
+            exposed &= reached[cells.ranker, cells.rank - 1]
+            log_shown = np.log(np.where(reached, depth.shown, 1.0))
             without = depth.refits(deletion_weights(len(harvest.views)))
             influence = np.where(without > 0, log_shown - np.log(np.where(without > 0, without, 1.0)), 0.0)
         cells = cells.where(exposed)
