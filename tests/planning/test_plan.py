@@ -508,7 +508,7 @@ def test_sticky_assignment_makes_scenarios_a_rough_guide() -> None:
 def test_a_plan_for_all_segments_together_has_a_note() -> None:
     world = posbias.World(queries=300, max_rank=3, segments={"phone": 1, "desktop": 0.5})
     found = posbias.plan(harvested(world, by=["device"]), scenarios=False)
-    assert any("harvest.segment" in note for note in found.notes)
+    assert any("all segments of the harvest together" in note for note in found.notes)
 
 
 def test_a_log_with_missing_rows_or_pages_beyond_the_top_can_be_planned() -> None:
