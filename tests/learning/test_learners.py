@@ -328,6 +328,13 @@ def test_own_parameters_are_compared_by_value_and_by_alias() -> None:
     for alias in ("objective", "application", "app", "loss", "objective_type"):
         with pytest.raises(PosbiasError, match="'objective' itself"):
             learner_form("lightgbm-poisson", TABLE).with_parameters(**{alias: "l2"})
+    for alias in ("metric", "metrics", "metric_types"):
+        with pytest.raises(PosbiasError, match="'metric' itself"):
+            learner_form("lightgbm-softmax", TABLE).with_parameters(**{alias: "ndcg"})
+    sklearn_form = learner_form("sklearn-poisson", TABLE)
+    assert sklearn_form.with_parameters(loss="poisson", max_iter=5) == {"loss": "poisson", "max_iter": 5}
+    with pytest.raises(PosbiasError, match="'loss' itself"):
+        sklearn_form.with_parameters(loss="squared_error")
 
 
 def test_lgbm_ranker_takes_the_same_objective() -> None:

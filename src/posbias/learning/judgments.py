@@ -223,11 +223,10 @@ class Judgments:
             if self.thresholds is None
             else f" Grades start at a relevance of {', '.join(f'{cut:.3g}' for cut in self.thresholds)}."
         )
-        escaped = (
-            ""
-            if not self.escaped
-            else f" {self.escaped:,} ids were escaped, because the file cannot hold them as they are."
-        )
+        escaped = {
+            0: "",
+            1: " 1 id was escaped, because the file cannot hold it as it is.",
+        }.get(self.escaped, f" {self.escaped:,} ids were escaped, because the file cannot hold them as they are.")
         return (
             f"{self.rows:,} of {self.pairs:,} (query, document) pairs judged, in {self.queries:,} of "
             f"{self.all_queries:,} queries, from {self.clicks:,} clicks in {self.page_views:,} page views. The other "

@@ -53,7 +53,10 @@ _CONFLICTING_PARAMETERS = {
     "ndcg_exp_gain": "would turn a weight into a gain of 2^weight.",
 }
 # Other names that LightGBM knows of a parameter that a form sets.
-_ALIASES = dict.fromkeys(("objective_type", "app", "application", "loss"), "objective")
+_ALIASES = {
+    **dict.fromkeys(("objective_type", "app", "application", "loss"), "objective"),
+    **dict.fromkeys(("metrics", "metric_types"), "metric"),
+}
 # Effective clicks at which IPS and Poisson have equal shares; chosen on two pilot logs, see docs/evidence_blend.md.
 _EQUAL_IPS_CLICKS = 10_000
 # Effective clicks at which the naive ranker has half of a cautious blend; chosen on the same pilot logs.
@@ -139,7 +142,8 @@ class Form:
             raise PosbiasError(
                 f"{name}={wrong[name]!r} {_CONFLICTING_PARAMETERS[name]} Leave it out: the form corrects already."
             )
-        own = {_ALIASES.get(name, name): value for name, value in own.items()}
+        # What is another name for LightGBM is the parameter itself for scikit-learn: `loss`.
+        own = {name if name in self.parameters else _ALIASES.get(name, name): value for name, value in own.items()}
         repeated = [name for name, value in own.items() if name in self.parameters and value != self.parameters[name]]
         if repeated:
             raise PosbiasError(f"The form sets {listed(repeated)} itself. Leave it out.")
