@@ -177,6 +177,12 @@ def test_invalid_windows_are_rejected() -> None:
     time = pa.array(np.arange(len(log)), pa.timestamp("us"))
     with pytest.raises(posbias.LogError, match="a point in time; a window must be a period such as a day"):
         posbias.harvest(posbias.ClickLog(log.append_column("at", time), window="at"))
+    # The query that the message offers runs, also if the column has the name of its result.
+    offered = {"sql": 'SELECT *, CAST("Day" AS DATE) AS day_only FROM source', "window": "day_only"}
+    with pytest.raises(posbias.LogError) as refused:
+        posbias.harvest(posbias.ClickLog(log.append_column("Day", time), window="Day"))
+    assert all(f"{name}={value!r}" in str(refused.value) for name, value in offered.items())
+    assert posbias.harvest(posbias.ClickLog(log.append_column("Day", time), **offered)).layout == "replay"
     with pytest.raises(posbias.LogError, match="no value in column 'day'"):
         posbias.harvest(posbias.ClickLog(log.append_column("day", pa.nulls(len(log), pa.int32())), window="day"))
     wide = posbias.simulate(posbias.World(queries=20))

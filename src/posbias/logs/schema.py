@@ -557,11 +557,14 @@ def _check_types(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterab
 def _check_window(window: str | None, columns: Mapping[str, str]) -> None:
     """Raise an error if the window is a point in time: hardly two rows share one, so nothing could be compared."""
     if window is not None and columns[window].startswith(("TIMESTAMP", "TIME")):
+        day = "day"
+        while any(column.lower() == day.lower() for column in columns):
+            day = f"{day}_only"
         raise unusable(
             "window-is-timestamp",
             f"Column {window!r} is {columns[window]}, a point in time; a window must be a period such as a day",
             "Name a column of days or weeks, or make one with a query.",
-            arguments={"sql": f"SELECT *, date_trunc('day', \"{window}\") AS day FROM source", "window": "day"},
+            arguments={"sql": f'SELECT *, CAST("{window}" AS DATE) AS {day} FROM source', "window": day},
         )
 
 
