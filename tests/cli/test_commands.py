@@ -304,6 +304,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "a log for a command": (["{log}"], "To check that log, run: posbias check {log}"),
     "nothing given": (["estimate"], "Missing argument 'LOG...'"),
     "no output": (["harvest", "{log}"], "Missing option '-o' / '--output'"),
+    "no dialect": (["sql", "--table", "clicks"], "Choose from:\n  bigquery,\n"),
     # How the nearest flag is suggested depends on the version of click.
     "no such flag": (["estimate", "{log}", "--qery", "q"], "--query"),
     "no such estimator": (["estimate", "{log}", "--estimator", "best"], "'all-pairs', 'pivot-one', 'adjacent-chain'"),

@@ -140,6 +140,6 @@ def _escaped(error: click.UsageError) -> click.UsageError:
     from posbias.cli.options import format_for_stderr
 
     message = error.format_message()
-    # Click itself prints "Error: " first, so the text is wrapped as if it stood there.
-    escaped = format_for_stderr(f"Error: {message}").removeprefix("Error: ")
+    # Click lists choices with tabs. It prints "Error: " first, so the text is wrapped as if it stood there.
+    escaped = format_for_stderr("Error: " + message.replace("\t", "  ")).removeprefix("Error: ")
     return error if escaped == message else click.UsageError(escaped, error.ctx)

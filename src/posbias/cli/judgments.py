@@ -20,6 +20,7 @@ from posbias.cli.options import (
     print_findings,
     print_json,
     print_to_stderr,
+    require_curve,
 )
 
 
@@ -40,9 +41,7 @@ def _parse_grades(ctx: click.Context, param: click.Parameter, value: str) -> int
     },
 )
 @log_options
-@click.option(
-    "--estimate", required=True, metavar="FILE", help="Curve file from posbias estimate --json, or a harvest."
-)
+@click.option("--estimate", metavar="FILE", help="Curve file from posbias estimate --json, or a harvest.  [required]")
 @click.option(
     "-o",
     "--output",
@@ -87,7 +86,7 @@ def _parse_grades(ctx: click.Context, param: click.Parameter, value: str) -> int
 @click.option("--json", "as_json", is_flag=True, help="Print a summary and the findings as JSON.")
 @force_option
 @engine_options
-def judgments(estimate: str, output: str, overwrite: bool, as_json: bool, **flags: Any) -> None:
+def judgments(estimate: str | None, output: str, overwrite: bool, as_json: bool, **flags: Any) -> None:
     """Grade documents by clicks, corrected for position bias.
 
     The output has one row for each (query, document) with enough exposure, the most frequent queries first. Its ending
@@ -98,6 +97,7 @@ def judgments(estimate: str, output: str, overwrite: bool, as_json: bool, **flag
 
     if flags["engine"] == "spark":
         raise click.UsageError("Only DuckDB makes judgments. Leave out --engine spark.")
+    estimate = require_curve(estimate, flags["log"])
     names = ("grades", "thresholds", "features", "min_exposure", "level", "beyond", "force")
     settings = {name: flags.pop(name) for name in names}
     log = log_from_flags(flags)

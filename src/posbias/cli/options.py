@@ -483,6 +483,16 @@ def print_json(value: Any) -> None:
     click.echo(json_text(value, sys.stdout.encoding or "utf-8"))
 
 
+def require_curve(estimate: str | None, log: Sequence[str]) -> str:
+    """Return the file of the curve; say how to make it if none is given."""
+    if estimate is not None:
+        return estimate
+    from posbias._text import shell
+
+    command = f"posbias estimate {' '.join(map(shell, log))} --json > curve.json"
+    raise click.UsageError(f"Missing option '--estimate'. Make the file with: {command}")
+
+
 def print_marked(text: str) -> None:
     """Print lines that may begin with the mark of a severity: errors in red, warnings in yellow."""
     colors = {MARKS["error"]: "red", MARKS["warning"]: "yellow"}

@@ -20,6 +20,7 @@ from posbias.cli.options import (
     print_findings,
     print_json,
     print_to_stderr,
+    require_curve,
 )
 
 
@@ -83,11 +84,7 @@ def weights(estimate: str | None, output: str, overwrite: bool, as_json: bool, *
         raise click.UsageError(
             "Only DuckDB computes weights; it reads any number of rows in bounded memory. Leave out --engine spark."
         )
-    if estimate is None:
-        files = " ".join(map(shell, flags["log"]))
-        raise click.UsageError(
-            f"Missing option '--estimate'. Make the file with: posbias estimate {files} --json > curve.json"
-        )
+    estimate = require_curve(estimate, flags["log"])
     settings = {name: flags.pop(name) for name in ("cap", "beyond", "rows", "keep", "candidates", "force")}
     log = log_from_flags(flags)
     with engine_from_flags(flags) as engine:
