@@ -221,3 +221,12 @@ def test_a_report_of_a_grid_has_a_map_of_each_segment() -> None:
     assert titles.findall(posbias.report(whole).to_html()) == []
     with pytest.raises(posbias.CurveError, match="columns must be a whole number from 1 to 4"):
         posbias.report(whole, columns=5)
+
+
+def test_lines_to_very_large_numbers_stay_short() -> None:
+    # Chromium draws dashed lines of a million dashes as solid ones.
+    band = Series("band", 0, [1, 2, 3], [0.5, 1e9, 0.2], line="dotted")
+    chart = Chart("", rank_axis([1, 2, 3]), number_axis("p", [0, 1]), [band])
+    heights = [float(y) for _, y in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", path(svg(chart), "line dotted"))]
+    assert len(heights) == 3
+    assert max(map(abs, heights)) < 10_000

@@ -49,6 +49,8 @@ _REACH = 6.0
 _MOST_CELLS, _SCALE_GAP, _SCALE_WIDTH = 500, 7.0, 11.0
 # The height of a line of text in a cell.
 _CELL_LINE = 9.0
+# Lines leave the area by at most so many of its heights: browsers draw very long dashed lines as solid ones.
+_OUTSIDE = 20.0
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,10 @@ class Frame:
 
     def at(self, x: float, y: float) -> Point:
         """Return the place of a pair of numbers."""
+        share = max(-_OUTSIDE, min(self.y.share(y), _OUTSIDE)) if math.isfinite(y) else math.nan
         return (
             self.left + self.x.share(x) * (self.right - self.left),
-            self.bottom + self.y.share(y) * (self.top - self.bottom) if math.isfinite(y) else math.nan,
+            self.bottom + share * (self.top - self.bottom),
         )
 
     def points(self, x: Iterable[float], y: Iterable[float]) -> list[Point]:
