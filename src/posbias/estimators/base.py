@@ -796,7 +796,7 @@ class Jackknife:
             if not known[k]
             else "no interval: too few queries determine the estimate; log more queries"
             if too_wide[k]
-            else explain_few_degrees(degrees[k], "units" if self._few_units[k] else "queries")
+            else explain_few_degrees("units" if self._few_units[k] else "queries")
             if degrees[k] < FEW_DEGREES and changes[:, k].any()
             else None
             for k in range(ranks)
@@ -934,9 +934,9 @@ def explain_few_buckets(buckets: int, what: str = "queries") -> str:
     )
 
 
-def explain_few_degrees(degrees: float, what: str = "queries") -> str:
-    """Return the warning that an interval depends on few queries, or on few units."""
-    return f"only {degrees:.1f} degrees of freedom: few {what} determine the estimate"
+def explain_few_degrees(what: str = "queries") -> str:
+    """Return the warning that an interval depends on few queries, or on few units: the same text at all such ranks."""
+    return f"few {what} determine the estimate (fewer than {FEW_DEGREES} degrees of freedom)"
 
 
 def deletion_weights(buckets: int) -> FloatArray:
@@ -984,7 +984,7 @@ def percentile_intervals(propensity: FloatArray, resamples: FloatArray, level: f
 def _warn_of_narrow_percentiles(percentiles: Intervals, degrees: FloatArray) -> Intervals:
     """Return percentile intervals with a warning at ranks where the jackknife has few degrees of freedom."""
     reasons = [
-        f"{explain_few_degrees(df)}, so percentile intervals are too narrow"
+        f"{explain_few_degrees()}, so percentile intervals are too narrow"
         if reason is None and df < FEW_DEGREES
         else reason
         for reason, df in zip(percentiles.reasons, degrees, strict=True)

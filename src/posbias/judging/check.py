@@ -540,7 +540,7 @@ def find_rare_rankers(scan: LogScan) -> Iterator[Finding]:
         yield Finding(
             "few-page-views",
             "warning",
-            f"{message}: {listed(rare, most=4)} ({min(rare.values())} the fewest)",
+            f"{message}: {listed(rare, most=4)} (the fewest: {min(rare.values())})",
             len(rare),
             evidence={"page_views": rare},
             remedy="What only they compare is mostly chance. Wait for more page views, or leave these rankers out.",

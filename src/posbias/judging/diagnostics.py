@@ -195,7 +195,7 @@ def find_few_degrees(context: Context) -> Iterator[Finding]:
         "few-degrees-of-freedom",
         "warning" if whole else "info",
         (f"The whole curve depends on few queries: {subject}" if whole else subject[:1].upper() + subject[1:])
-        + f" fewer than {_FEW_DEGREES:.0f} degrees of freedom ({least:.1f} the fewest)",
+        + f" fewer than {_FEW_DEGREES:.0f} degrees of freedom (the fewest: {least:.1f})",
         len(weak),
         evidence={"ranks": ranks},
         remedy="The intervals allow for it and are wide. Harvest a longer period, or use plan to see how much data is "

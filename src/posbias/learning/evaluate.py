@@ -1379,7 +1379,7 @@ class JackknifeValues:
         half = float(t_quantile(np.array([few]), (1 + self.level) / 2)[0] * np.sqrt(total))
         ends = value - half, value + half
         low, high = map(ratio_from_log, ends) if log else ends
-        reason = explain_few_degrees(few, what) if few < FEW_DEGREES and half > 0 else None
+        reason = explain_few_degrees(what) if few < FEW_DEGREES and half > 0 else None
         return Estimate(point, float(low), float(high), float(few), reason)
 
     @staticmethod

@@ -46,6 +46,9 @@ _TIMES_BISECTIONS = 20
 # A forecast is one number if its standard error is known to this share of itself, which made the numbers hold in
 # simulated logs. Below the least degrees of freedom there is not even a range.
 _RELATIVE_ERROR, _LEAST_DEGREES = 1 / 8, 5.0
+_TOO_FEW_DEGREES = (
+    f"too few queries for a single number (fewer than {1 / (2 * _RELATIVE_ERROR**2):.0f} degrees of freedom)"
+)
 # The share of the degrees of freedom, themselves estimated, with which ranges cover what is needed.
 _DEGREES_SHARE = 0.5
 # A bracket that holds every t quantile relative to the normal one: at one degree of freedom, 99.9%.
@@ -664,7 +667,7 @@ def forecast_ranks(
             times_high=float(bounds[1, k]) if np.isfinite(bounds[1, k]) else None,
         )
         if not reliable[k]:
-            return replace(known, reason=f"{reliable_degrees[k]:.1f} degrees of freedom: too few for a single number")
+            return replace(known, reason=_TOO_FEW_DEGREES)
         return replace(
             known,
             times=float(times[k] / size.times),

@@ -259,9 +259,9 @@ class Plan:
         unknown = format_ranks([each.rank for each in first.requirements if each.times is None]).capitalize()
         worst = first.worst
         if worst is None:
-            return [
-                f"Needed: not known. {unknown} {'has' if len(first.requirements) == 1 else 'have'} too little data."
-            ]
+            have = "has" if len(first.requirements) == 1 else "have"
+            ranges = " The table has ranges." * any(each.times_high is not None for each in first.requirements)
+            return [f"Needed: not known. {unknown} {have} too little data for a single number.{ranges}"]
         done = [each.rank for each in known if (each.times or 0) <= 1]
         if len(done) == len(known):
             sentences = [f"Needed: no more data. {format_ranks(done).capitalize()} already have intervals of {target}."]
@@ -276,7 +276,7 @@ class Plan:
                 sentences.append(f"{format_ranks(half).capitalize()} need{'s' * (len(half) == 1)} at most half of it.")
         if len(known) < len(first.requirements):
             single = len(first.requirements) - len(known) == 1
-            sentences.append(f"{unknown} {'has' if single else 'have'} too little data for a number.")
+            sentences.append(f"{unknown} {'has' if single else 'have'} too little data for a single number.")
         return [" ".join(sentences), *self._best_scenario(worst)]
 
     def _best_scenario(self, worst: RankRequirement) -> list[str]:
