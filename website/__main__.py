@@ -52,7 +52,7 @@ def _read(source: Path) -> tuple[str, Mapping[str, bytes]]:
     text = source.read_text("utf-8")
     if source.suffix == ".md":
         return text, {}
-    title = f"{source.parent.name}/{source.name}" if source.suffix else "Licence"
+    title = f"{source.stem.replace('_', ' ').capitalize()} (script)" if source.suffix else "Licence"
     return f"# {title}\n\n```{'python' if source.suffix == '.py' else 'text'}\n{text.rstrip()}\n```\n", {}
 
 
