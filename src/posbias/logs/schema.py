@@ -27,7 +27,8 @@ _OTHER_NAMES = {
     " group experimentgroup abgroup testgroup bucket system experiment cohort version",
     "position": "position pos displayposition slot rank rankshown shownrank displayrank place positionindex index",
     "click": "clicked click isclick isclicked wasclicked hasclick clickbool clk tapped label y",
-    "impression": "impressionid impression pageviewid pageview viewid requestid request serpid eventid searchid",
+    "impression": "impressionid impression pageviewid pageview viewid view pageimpression requestid request"
+    " serpid eventid searchid",
     "impressions": "impressions impressioncount nimpressions numimpressions imps views viewcount shown"
     " displays exposures",
     "clicks": "clicks clickcount nclicks numclicks clickscount taps",
