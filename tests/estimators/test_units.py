@@ -52,7 +52,7 @@ def variance(estimator: Any, log: pa.Table, bucket: np.ndarray[Any, Any], ranks:
     ("estimator", "ranks"), [(posbias.AllPairs, None), (posbias.PivotOne, None), (posbias.AllPairs, "none")]
 )
 def test_two_way_intervals_are_those_of_refits_without_each_bucket(estimator: Any, ranks: str | None) -> None:
-    log = with_users(12, queries=40, max_rank=3)
+    log = with_users(8, queries=24, max_rank=3)
     query, user = buckets(log, "query_id"), buckets(log, "user_id")
     by_query, by_user, by_both = (variance(estimator, log, b, ranks) for b in (query, user, (query + user) % 256))
     total = by_query[0] + np.maximum(by_user[0] - by_both[0], 0)

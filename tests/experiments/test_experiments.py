@@ -12,7 +12,18 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from experiments import audit, click_judgments, coverage, crawlers, diagnosis, drift, evaluation, planning, pooling
+from experiments import (
+    alarms,
+    audit,
+    click_judgments,
+    coverage,
+    crawlers,
+    diagnosis,
+    drift,
+    evaluation,
+    planning,
+    pooling,
+)
 from experiments import estimators as bounds
 from experiments import estimators as comparison
 from experiments.__main__ import _OURS, _PAPER, command
@@ -146,7 +157,14 @@ def tiny() -> Laboratory:
     "name",
     [name if name in ("synthetic", "b") else pytest.param(name, marks=pytest.mark.long) for name in EXPERIMENTS],
 )
-def test_every_experiment_writes_its_files(name: str, tiny: Laboratory, tmp_path: Path) -> None:
+def test_every_experiment_writes_its_files(
+    name: str, tiny: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Few settings and draws make the tests fast; they check no accuracy.
+    monkeypatch.setattr(scenarios, "DRAWS", 2)
+    monkeypatch.setattr(planning, "SETTINGS", dict(list(planning.SETTINGS.items())[:3]))
+    some = {n: one for i, (n, one) in enumerate(alarms.SETTINGS.items()) if i % 5 == 0 or "too high" in n}
+    monkeypatch.setattr(alarms, "SETTINGS", some)
     outcome = EXPERIMENTS[name](tiny)
     files = {path.name for path in outcome.save(tmp_path)}
     table = {f"{name}-{TABLES[name]}.csv"} if name in TABLES else set()

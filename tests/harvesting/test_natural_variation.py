@@ -88,8 +88,9 @@ def test_printed_query_gives_the_same_comparison(each_engine: str, tmp_path: Any
     assert [f.message for f in exported.findings] == [f.message for f in harvested.findings]
 
 
-def test_curve_does_not_depend_on_the_choice_of_ranker() -> None:
-    log = posbias.simulate(posbias.World(queries=400, seed=3), "replay")
+def test_curve_does_not_depend_on_the_choice_of_ranker(each_engine: str) -> None:
+    queries = 400 if each_engine == "duckdb" else 40
+    log = posbias.simulate(posbias.World(queries=queries, seed=3), "replay")
     bare = log.drop_columns(["ranker"])
     truth = posbias.World().propensity
     fits = [
@@ -103,9 +104,10 @@ def test_curve_does_not_depend_on_the_choice_of_ranker() -> None:
     ]
     for fit in fits[1:]:
         np.testing.assert_allclose(fit.propensity_, fits[0].propensity_, rtol=1e-9)
-    np.testing.assert_allclose(
-        posbias.CrossFit().fit(posbias.harvest(posbias.ClickLog(bare))).propensity_, truth, rtol=0.4
-    )
+    if each_engine == "duckdb":
+        np.testing.assert_allclose(
+            posbias.CrossFit().fit(posbias.harvest(posbias.ClickLog(bare))).propensity_, truth, rtol=0.4
+        )
 
 
 def test_windows_separate_changes_of_relevance() -> None:
