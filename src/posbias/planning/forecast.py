@@ -510,13 +510,15 @@ def _relevance_counts(stratum: IntArray, clicks: FloatArray, exposure: FloatArra
     rate = clicks.sum() / max(exposure.sum(), 1e-300)
     stratum_clicks, stratum_exposure = sum_by_index(stratum, clicks, size), sum_by_index(stratum, exposure, size)
     mean = (stratum_clicks + _SHRINKAGE_VIEWS * rate) / (stratum_exposure + _SHRINKAGE_VIEWS)
-    mean = np.clip(mean, 1e-6, 1 - 1e-6)[stratum]
-    missed = np.maximum(exposure - clicks, 0)
+    of_stratum = np.clip(mean, 1e-6, 1 - 1e-6)
+    mean, missed = of_stratum[stratum], np.maximum(exposure - clicks, 0)
     from scipy.special import betaln
 
     likelihoods = [
-        float((betaln(clicks + a * mean, missed + a * (1 - mean)) - betaln(a * mean, a * (1 - mean))).sum())
+        float((betaln(clicks + a * mean, missed + a * (1 - mean)) - prior[stratum]).sum())
         for a in _PRIOR_VIEWS
+        # It depends on the stratum alone, and there are fewer strata than rows.
+        for prior in [betaln(a * of_stratum, a * (1 - of_stratum))]
     ]
     a = _PRIOR_VIEWS[int(np.argmax(likelihoods))]
     # Divide by the exposure: clicks and misses of a thin row may exceed it, and clicks must add up.
