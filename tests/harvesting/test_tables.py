@@ -17,6 +17,7 @@ from posbias._arrays import FloatArray, sum_by_index
 from posbias.engines.duckdb import DuckDBLog
 from posbias.estimators import Estimator
 from posbias.estimators.base import Reasons, resample_weights
+from posbias.harvesting import tables
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.tables import Cells, Strata
 from posbias.logs.click_log import Layout
@@ -183,6 +184,16 @@ def test_cells_made_in_parts_equal_cells_made_at_once(layout, ranker, monkeypatc
     one, other = (posbias.merge([harvest]).table.columns() for harvest in (at_once, by_parts))
     assert all(np.array_equal(one[name], other[name]) for name in one)
     assert by_parts.page_views == at_once.page_views
+
+
+@pytest.mark.parametrize("ranker", ["ranker", "none"])
+def test_exposures_of_equal_hash_stay_apart(ranker, monkeypatch):
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=300, repeats=12, skew=1.0), "replay"), ranker=ranker)
+    plain = posbias.harvest(log).table
+    # Now the hash is the last column alone.
+    monkeypatch.setattr(tables, "_MIX", 0)
+    same = posbias.harvest(log).table
+    assert all(np.array_equal(getattr(plain, f.name), getattr(same, f.name)) for f in fields(plain))
 
 
 def test_strata_of_merged_days(harvest):

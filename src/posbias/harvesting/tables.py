@@ -50,6 +50,8 @@ from posbias.sql.plan import PackedCounts, PackedRanks, RankMasks, SignatureCodi
 MIN_PAGE_VIEWS = 30
 # Up to this many combinations of segment, bucket, ranker and rank have a place each in an array.
 _MAX_TOTALS = 2**22
+# A large odd number, by which numbers are mixed into a hash.
+_MIX = 0x1E3779B97F4A7C15
 # The rank, pairs, impressions and clicks of some cells.
 _CellValues = tuple[AnyArray | int, IntArray | int, IntArray, IntArray | int]
 # A ranker has a shortfall if it showed less than this share of the expected impressions, and if the difference exceeds
@@ -266,13 +268,8 @@ def cells_from_exposures(
             return packed.read(answer, f"packed_{name}", ranker, rows)
         return np.stack([answer[f"{name}_{i}"] for i in range(masks.rankers)])[ranker, rows]
 
-    codes = []
-    for ranker in range(masks.rankers):
-        shown, bits = read("impressions", ranker, slice(None)), masks.read(answer, ranker, slice(None))
-        span = int(shown.max(initial=0)) + 1
-        code = np.where(bits > 0, _rank_of_bit(bits) * span + shown, 0)
-        codes.append(_number_values(code, (masks.max_rank + 1) * span))
-    example, exposure = group(codes)
+    counts = packed.names("packed_impressions") if packed else [f"impressions_{i}" for i in range(masks.rankers)]
+    example, exposure = _group_in_any_order([answer[name] for name in (*masks.names, *counts)])
 
     def values(ranker: int, row: IntArray) -> _CellValues:
         rank = _rank_of_bit(masks.read(answer, ranker, example[row]))
@@ -318,7 +315,7 @@ def cells_from_packed_ranks(
 
     They are in canonical order. `others` are the cells of pairs that were counted separately.
     """
-    example, exposure = group([_number_values(answer[name], 2**62) for name in packed.names("packed_impressions")])
+    example, exposure = _group_in_any_order([answer[name] for name in packed.names("packed_impressions")])
 
     def impressions(place: int, rows: IntArray | slice) -> IntArray:
         return packed.read(answer, "packed_impressions", place, example[rows])
@@ -337,14 +334,20 @@ def cells_from_packed_ranks(
     )
 
 
-def _number_values(values: IntArray, size: int) -> IntArray:
-    """Return whole numbers below `size`, numbered in their order without gaps, so that few bits hold them."""
-    if size <= _MAX_TOTALS:
-        return lookup(values, distinct(values, size))
-    order = np.argsort(values)
-    number = np.empty(len(values), dtype=np.int64)
-    number[order] = np.cumsum(starts_of_runs(values[order])) - 1
-    return number
+def _group_in_any_order(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """Return a row of each distinct combination of values, and the combination of each row, numbered in any order."""
+    key = columns[0]
+    for column in columns[1:]:
+        # A hash, which wraps around. One sort of it is faster than one of each column.
+        key = key * _MIX + column
+    order = np.argsort(key)
+    begins = starts_of_runs(key[order])
+    if any(np.any(starts_of_runs(column[order]) > begins) for column in columns):
+        # Two combinations have the same hash.
+        return group([np.unique(column, return_inverse=True)[1] for column in columns])
+    which = np.empty_like(order)
+    which[order] = np.cumsum(begins) - 1
+    return order[begins], which
 
 
 def _cells_in_order(
@@ -375,60 +378,63 @@ def _cells_in_order(
     equal = EqualStrata.of(Cells.concatenate(renumber_strata(together)))
     number = equal.number[exposure]
     if others is not None:
-        first = np.flatnonzero(starts_of_runs(others.stratum))
-        number = np.concatenate([number, equal.number[len(equal.number) - len(first) :]])
+        begins = np.flatnonzero(starts_of_runs(others.stratum))
+        number = np.concatenate([number, equal.number[len(equal.number) - len(begins) :]])
         segment, bucket, pairs = (
-            np.concatenate([values, more[first]])
+            np.concatenate([values, more[begins]])
             for values, more in ((segment, others.segment), (bucket, others.bucket), (pairs, others.pairs))
         )
     key = (segment * BUCKETS + bucket) * len(equal.exposures.size) + number
     order = sorted_order(key, int(key.max(initial=0)) + 1)
-    begins = starts_of_runs(key[order])
-    first = np.flatnonzero(begins)
-    number, segment, bucket = (values[order[first]] for values in (number, segment, bucket))
-    pairs = np.add.reduceat(pairs[order], first) if len(first) else pairs
-    size = equal.exposures.size[number]
-    cell = ranges(equal.exposures.first[number], size)
-    ranker, rank = equal.exposures.ranker[cell], equal.exposures.rank[cell]
     # Several rows of one stratum differ in their clicks.
-    size_of_row = size if len(first) == len(order) else size[np.cumsum(begins) - 1]
-    row = np.repeat(order, size_of_row)
-    if len(row) == len(cell):
-        clicked = _clicks_of_cells(row, ranker, rank, clicks, rows, others)
-    else:
-        at = ranges((np.cumsum(size) - size)[np.cumsum(begins) - 1], size_of_row)
-        clicked = add_by_index(at, _clicks_of_cells(row, ranker[at], rank[at], clicks, rows, others), len(cell))
-    return Cells(
-        # Zeros take no memory until they are written.
-        segment=np.repeat(segment, size) if segment.any() else np.zeros_like(cell),
-        bucket=np.repeat(bucket, size),
-        stratum=np.repeat(np.arange(len(first)), size),
-        pairs=np.repeat(pairs, size),
-        ranker=ranker,
-        rank=rank,
-        impressions=equal.exposures.shown[cell] * np.repeat(pairs, size),
-        clicks=clicked,
-    )
+    first = np.append(np.flatnonzero(starts_of_runs(key[order])), len(order))
+    number = number[order[first[:-1]]]
+    size = equal.exposures.size[number]
+    ends = np.append(0, np.cumsum(size))
+    # Zeros take no memory until they are written.
+    cells = Cells(*(np.zeros(ends[-1], dtype=np.int64) for _ in fields(Cells)))
+    segmented = segment.any()
 
+    def clicks_of(row: IntArray, place: IntArray, ranker: IntArray, rank: IntArray) -> IntArray:
+        if others is None:
+            return clicks(row, ranker, rank)
+        clicked, own = np.empty(len(row), dtype=np.int64), row < rows
+        clicked[own] = clicks(row[own], ranker[own], rank[own])
+        clicked[~own] = others.clicks[begins[row[~own] - rows] + place[~own]]
+        return clicked
 
-def _clicks_of_cells(
-    row: IntArray,
-    ranker: IntArray,
-    rank: IntArray,
-    clicks: Callable[[IntArray, IntArray, IntArray], IntArray],
-    rows: int,
-    others: Cells | None,
-) -> IntArray:
-    """Return the clicks of cells, of which those of the first `rows` rows are read, and the rest is in `others`."""
-    if others is None:
-        return clicks(row, ranker, rank)
-    clicked = np.empty(len(row), dtype=np.int64)
-    own = row < rows
-    clicked[own] = clicks(row[own], ranker[own], rank[own])
-    # A stable order by row is that of `others`, which are sorted by stratum, ranker and rank.
-    rest = np.flatnonzero(~own)
-    clicked[rest[np.argsort(row[rest], kind="stable")]] = others.clicks
-    return clicked
+    def fill(strata: slice) -> None:
+        row, row_of = order[first[strata.start] : first[strata.stop]], first[strata] - first[strata.start]
+        at, numbers, begin = slice(ends[strata.start], ends[strata.stop]), number[strata], ends[strata]
+        # The stratum of each cell, from 0, and the place of the cell in it. Looking values up is faster than np.repeat.
+        stratum = np.repeat(np.arange(len(row_of)), size[strata])
+        place = np.arange(at.start, at.stop) - begin[stratum]
+        cell = equal.exposures.first[numbers][stratum] + place
+        ranker, rank = equal.exposures.ranker[cell], equal.exposures.rank[cell]
+        each = pairs[row] if len(row) == len(row_of) else np.add.reduceat(pairs[row], row_of)
+        each = each[stratum]
+        cells.ranker[at], cells.rank[at], cells.pairs[at] = ranker, rank, each
+        cells.stratum[at] = stratum + strata.start
+        cells.bucket[at] = bucket[row[row_of]][stratum]
+        cells.impressions[at] = equal.exposures.shown[cell] * each
+        if segmented:
+            cells.segment[at] = segment[row[row_of]][stratum]
+        if len(row) == len(row_of):
+            cells.clicks[at] = clicks_of(row[stratum], place, ranker, rank)
+            return
+        # The stratum of each row, then the row of each of its cells.
+        stratum = np.repeat(np.arange(len(row_of)), np.diff(row_of, append=len(row)))
+        cells_of_row = size[strata][stratum]
+        owner = np.repeat(np.arange(len(row)), cells_of_row)
+        place = np.arange(len(owner)) - (np.cumsum(cells_of_row) - cells_of_row)[owner]
+        where = (begin - at.start)[stratum][owner] + place
+        cells.clicks[at] = add_by_index(where, clicks_of(row[owner], place, ranker[where], rank[where]), len(cell))
+
+    parts = blocks(len(size))
+    # Starting threads takes longer than filling a small table.
+    each_part = map_threads if len(parts) > 1 else map
+    list(each_part(fill, parts))
+    return cells
 
 
 def cells_from_rows(answer: Answer, segment: IntArray) -> Cells:
