@@ -133,11 +133,14 @@ def measure(setting: Setting, queries: int, seed: int) -> Agreement:
     try:
         judged = posbias.judgments(click_log, curve, min_exposure=1e-6, grades=None, engine=engine).table
     except PosbiasError:
-        # A rank without a number: the ranks above it are enough to extrapolate the curve.
+        # A rank without a number: the ranks above it are enough to extrapolate the curve. If none of them has a number
+        # above 0, nothing can be corrected.
         last = next(p.position for p in curve.positions if p.propensity is None) - 1
         shorter = posbias.Curve(curve.estimator, last, None, None, None, curve.positions[:last], {})
+        known = any(p.propensity for p in shorter.positions[1:])
+        given = shorter if known else np.ones(_RANKS)
         judged = posbias.judgments(
-            click_log, shorter, min_exposure=1e-6, grades=None, engine=engine, beyond="extrapolate"
+            click_log, given, min_exposure=1e-6, grades=None, engine=engine, beyond="extrapolate"
         ).table
     query, doc = (judged[name].to_numpy() for name in ("query_id", "doc_id"))
     truth = relevance[query, doc]
