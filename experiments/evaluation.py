@@ -7,6 +7,8 @@ full ranks choose the better of two rankings.
 evaluation.csv has a row for each setting and ranking: the true ratio of its DCG to that of the log (among the documents
 shown, and among all), the mean estimate, the coverage of the intervals of the ratio and of the value (with propensities
 estimated again in each jackknife replicate, and with fixed propensities), and the mean width in the log of the ratio.
+evaluation-users.csv has the coverage on logs whose users were assigned to rankers and click differently, from the
+simulator of the audit. There the truth is the geometric mean of the estimates over all logs of a setting.
 """
 
 from __future__ import annotations
@@ -17,11 +19,16 @@ from itertools import combinations
 
 import numpy as np
 
+import posbias
+from experiments.audit import SETTINGS as AUDITED
+from experiments.audit import Setting, draw_log
 from experiments.figures import draw_settings
 from experiments.laboratory import Laboratory
 from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, make_verdict, seed_of
 from experiments.simulated_logs import FIRST, LOG, EvaluationLog, buckets_of, shrink_world
 from posbias._arrays import BoolArray, FloatArray, IntArray
+from posbias.engines.duckdb import DuckDB
+from posbias.findings import quiet
 from posbias.learning.evaluate import Estimate
 from posbias.logs.click_log import Layout
 from posbias.simulation.world import World
@@ -34,6 +41,20 @@ _NEW = tuple(f"new {quality:g}" for quality in QUALITIES)
 _LOW, _HIGH = 0.93, 0.97
 _MIN_RATIO, _MIN_ACCURACY, _MIN_COVERAGE = 1.05, 0.95, 0.9
 METHODS = ("ours", "raw clicks", "plain IPS")
+# Users see one of two unequal rankers and click differently. No query is frequent: those would be treated as fixed.
+_USERS = replace(AUDITED["users 120 × 100, who click differently"], queries=30_000, zipf=0.5)
+_RECURRING = replace(_USERS, queries=1000, zipf=0.3)
+USERS: dict[str, Setting] = {
+    "users 60 × 200": replace(_USERS, users=60, user_shape=0.3),
+    "users 60 × 200, 1,000 queries": replace(_RECURRING, users=60, user_shape=0.3),
+    "users 120 × 100": _USERS,
+    "users 120 × 100, 1,000 queries": _RECURRING,
+    "users 120 × 100, 100 queries, replay": replace(_RECURRING, queries=100, replay=True),
+    "users 300 × 40": replace(_USERS, users=300),
+    "users 2,000 × 6": replace(_USERS, users=2000),
+}
+# Their logs take longer: so many times fewer are evaluated.
+_FEWER_LOGS = 5
 
 
 def run_evaluation(lab: Laboratory) -> Outcome:
@@ -47,8 +68,9 @@ def run_evaluation(lab: Laboratory) -> Outcome:
         for log in range(logs):
             seed = seed_of(lab.seed, "evaluation", name, log)
             parts.append(measure(replace(world, seed=seed), setting, buckets))
-            lab.progress(f"evaluation: {name}", (number + (log + 1) / logs) / len(SETTINGS))
+            lab.progress(f"evaluation: {name}", (number + (log + 1) / logs) / (len(SETTINGS) + len(USERS)))
         found[name] = _combine(parts)
+    users = {name: _evaluate_users(name, lab, len(SETTINGS)) for name in USERS}
     rows = [row for name, one in found.items() for row in _rows(name, one)]
     lines = {
         "ratio": [one.coverage(one.ratio, one.true_ratio) for one in found.values()],
@@ -57,7 +79,9 @@ def run_evaluation(lab: Laboratory) -> Outcome:
     }
     drawn = {label: np.array(held).T for label, held in lines.items()}
     figure = draw_settings(list(SETTINGS), drawn, "Share of 95% intervals that contain the truth", (_LOW, _HIGH))
-    return Outcome("evaluation", rows, figure, _verdicts(found), notes=_notes(found))
+    verdicts = (*_verdicts(found), _judge_users(users))
+    tables = {"users": [row for name, one in users.items() for row in _user_rows(name, one)]}
+    return Outcome("evaluation", rows, figure, verdicts, tables, (*_notes(found), *_user_notes(users)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +231,28 @@ def measure(world: World, setting: EvaluationSetting, buckets: IntArray) -> dict
     }
 
 
+def _evaluate_users(name: str, lab: Laboratory, first: int) -> FloatArray:
+    """Return three ratios of logs with users, each with the ends of its interval: (logs, 3, 3).
+
+    They are those of the two rankers to the log, and of the second ranker to the first.
+    """
+    setting, logs = USERS[name].shrunk(lab.sizes.world), max(lab.sizes.evaluation_logs // _FEWER_LOGS, 2)
+    number, found = [*USERS].index(name), []
+    for log in range(logs):
+        table = draw_log(setting, seed_of(lab.seed, "evaluation", name, log))
+        with quiet():
+            result = posbias.evaluate(
+                posbias.ClickLog(table, unit="user_id"),
+                ["ranker:a", "ranker:b"],
+                max_rank=setting.max_rank,
+                engine=DuckDB(threads=1),
+            )
+        one, other = result.rankings
+        found.append(_table([one.ratio, other.ratio, other.ratio_to_first]))  # type: ignore[list-item]
+        lab.progress(f"evaluation: {name}", (first + number + (log + 1) / logs) / (first + len(USERS)))
+    return np.stack(found)
+
+
 def _table(estimates: Sequence[Estimate]) -> FloatArray:
     return np.array([[one.value, one.low, one.high] for one in estimates], dtype=np.float64)
 
@@ -293,6 +339,56 @@ def _judge_choices(found: Mapping[str, EvaluationResults], logs: int) -> Verdict
         means["ours"].mean() >= _MIN_ACCURACY,
         enough=logs >= ENOUGH_LOGS,
     )
+
+
+_COMPARED = ("first ranker to the log", "second ranker to the log", "second ranker to the first")
+
+
+def _user_coverage(ratios: FloatArray) -> tuple[float, float]:
+    """Return the coverage of all three ratios, and its standard error over logs."""
+    truth = np.exp(np.log(ratios[..., 0]).mean(axis=0))
+    inside = ((ratios[..., 1] <= truth) & (truth <= ratios[..., 2])).mean(axis=1)
+    return float(inside.mean()), float(max(inside.std(ddof=1), np.sqrt(0.05 * 0.95 / 3)) / np.sqrt(len(inside)))
+
+
+def _user_rows(name: str, ratios: FloatArray) -> Sequence[Row]:
+    logs = np.log(ratios)
+    truth = logs[..., 0].mean(axis=0)
+    return [
+        {
+            "setting": name,
+            "ratio": compared,
+            "logs": len(ratios),
+            "mean_ratio": float(np.exp(truth[i])),
+            "coverage": float(((logs[:, i, 1] <= truth[i]) & (truth[i] <= logs[:, i, 2])).mean()),
+            "standard_deviation": float(logs[:, i, 0].std(ddof=1)),
+            "mean_half_width": float((logs[:, i, 2] - logs[:, i, 1]).mean() / 2),
+        }
+        for i, compared in enumerate(_COMPARED)
+    ]
+
+
+def _judge_users(users: Mapping[str, FloatArray]) -> Verdict:
+    held = {name: _user_coverage(ratios) for name, ratios in users.items()}
+    outside = [f"{name} ({m:.1%})" for name, (m, e) in held.items() if m + 2 * e < _LOW or m - 2 * e > _HIGH]
+    least, most = (pick(held, key=lambda name: held[name][0]) for pick in (min, max))
+    logs = min(map(len, users.values()))
+    return make_verdict(
+        f"95% intervals of ratios contain the truth {_LOW:.0%} to {_HIGH:.0%} of the time if users were assigned to "
+        "rankers and click differently (tolerance: two standard errors)",
+        f"{held[least][0]:.1%} ({least}) to {held[most][0]:.1%} ({most}) in {logs:,} logs of each setting"
+        + (f"; outside this range in {len(outside)} of {len(held)} settings: {', '.join(outside)}" if outside else ""),
+        not outside,
+        enough=logs >= ENOUGH_LOGS,
+    )
+
+
+def _user_notes(users: Mapping[str, FloatArray]) -> tuple[str, ...]:
+    lines = ["", "setting | logs | all | " + " | ".join(_COMPARED)]
+    for name, ratios in users.items():
+        each = " | ".join(f"{row['coverage']:.3f}" for row in _user_rows(name, ratios))
+        lines.append(f"{name} | {len(ratios)} | {{:.3f}} ± {{:.3f}} | {each}".format(*_user_coverage(ratios)))
+    return tuple(lines)
 
 
 def _judge_raw_clicks(one: EvaluationResults, logs: int) -> Verdict:

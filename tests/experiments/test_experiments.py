@@ -124,6 +124,7 @@ MODULES = {
 }
 SETTINGS_OF = {name: module.SETTINGS for name, module in MODULES.items()}
 TABLES = {
+    "evaluation": "users",
     "arxiv": "table-1",
     "drive": "table-2",
     "coverage": "by-rank",

@@ -1139,7 +1139,7 @@ class UnitCredits:
     """What buckets of units add to the values of L lists.
 
     Attributes:
-        worth: Σ (clicks − exposure · click rate) λ / ρ over documents, plus page views times their worth. (B, L)
+        worth: what Σ clicks λ / ρ loses without the bucket. (B, L)
         views: page views by bucket. (B,)
         jackknife: the curve with its refits without each of the buckets.
         reason: why there is no interval, if the units fill too few buckets.
@@ -1159,8 +1159,8 @@ class UnitCredits:
         ratio = np.where(used, self.jackknife.deletions / np.where(used, curve, 1.0), 1.0)
         by_curve = (_inverse(ratio) - 1) @ credits.total.T / credits.page_views
         rest = self.views.sum() - self.views
-        added = self.worth - self.views[:, None] * (self.worth.sum(axis=0) / self.views.sum())
-        return np.asarray(by_curve - added / np.maximum(rest, 1.0)[:, None])
+        lost = self.worth - self.views[:, None] * credits.total.sum(axis=1) / credits.page_views
+        return np.asarray(by_curve - lost / np.maximum(rest, 1.0)[:, None])
 
 
 @dataclass(frozen=True, eq=False)

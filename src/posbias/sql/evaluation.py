@@ -137,25 +137,36 @@ def unit_credit_sums(
 ) -> str:
     """Return the query of what each bucket of units adds to the sums of `credit_sums`, and each of queries and units.
 
-    It reads `reranked_documents` and the log. Buckets are numbered as in a harvest of a log with units. A sum is
-    Σ (C_u − E_u C / E) λ / ρ over documents, with C_u clicks and the exposure E_u in the bucket, plus the page views of
-    each query in the bucket times what one of them is worth. The arguments are as in `credit_sums` and `shown_ranks`.
+    It reads `reranked_documents` and the log. Buckets are numbered as in a harvest of a log with units. A sum is what
+    Σ N C λ / E over documents would lose without the bucket, N being the page views of the query, C the clicks and E
+    the exposure of the document: N λ (C / E − (C − C_u) / (E − E_u)) of the documents that the bucket saw, and n_u C λ
+    / E of its n_u page views of each query. A document that only this bucket saw is lost. The gains λ of a ranking stay
+    the same. Those in the pages that were shown are counted without the pages of the bucket. The arguments are as in
+    `credit_sums` and `shown_ranks`.
     """
     plan = _without_window(plan)
     gains = {"worth": "1e0", "worth_log": "gain_log", **{f"worth_{j}": f"gain_{j}" for j in range(rankings)}}
-    residual = "(u.clicks - u.exposure * g.clicks / g.exposure) * g.views / g.exposure"
-    residuals = comma([f"SUM({residual} * {text}) AS {name}" for name, text in gains.items()])
-    worths = comma([f"SUM(clicks / exposure * {text}) AS {name}" for name, text in gains.items()])
+    # What a page view that does not show a document leaves to it, in place of its gain as shown.
+    of_page = {**gains, "worth_log": "left_gain"}
+    lost = {name: f"(all_views - lost_views) * {text} * (rate - other_rate)" for name, text in gains.items()}
+    lost["worth_log"] = (
+        "rate * (all_views * gain_log - lost_views * left_gain)\n    - other_rate * "
+        "(all_views * gain_log - shown_gain - (lost_views - impressions) * left_gain)"
+    )
+    of_documents = comma([f"SUM({text}) AS {name}" for name, text in lost.items()])
+    worths = comma([f"SUM(clicks / exposure * {text}) AS {name}" for name, text in of_page.items()])
     of_pages = comma([f"SUM(p.views * COALESCE(w.{name}, 0e0)) AS {name}" for name in gains])
     buckets = "unit_bucket, both_bucket"
+    gain_log = _gain_as_shown(by_page=pages == "known")
     return render(
         [
             *_gains(rankings, gain),
             Step(
                 "clicked",
                 "The clicked documents with their gains in each ranking and in the pages that were shown.",
-                f"SELECT g.*, {_gain_as_shown(by_page=pages == 'known')} AS gain_log\nFROM gains g\n"
-                "JOIN page_views v ON g.query = v.query\nWHERE g.clicks > 0 AND g.exposure > 0",
+                f"SELECT *, COALESCE((views * gain_log - shown_gain) / NULLIF(views - impressions, 0), 0e0) AS "
+                f"left_gain\nFROM (\n  SELECT g.*, {gain_log} AS gain_log\n  FROM gains g\n"
+                "  JOIN page_views v ON g.query = v.query\n  WHERE g.clicks > 0 AND g.exposure > 0\n) c",
             ),
             *shown_steps(plan, ranks=False),
             *bucket_steps(plan, "shown"),
@@ -167,9 +178,10 @@ def unit_credit_sums(
             ),
             Step(
                 "unit_documents",
-                "The clicks on each document and its exposure, by bucket of units.",
-                f"SELECT query, doc, {buckets}, SUM(clicks) AS clicks,\n"
-                f"  SUM(impressions * {_propensity_case(propensity)}) AS exposure\nFROM unit_rows\n"
+                "The clicks on each document, its exposure and its gain where it was shown, by bucket of units.",
+                f"SELECT query, doc, {buckets}, SUM(impressions) AS impressions, SUM(clicks) AS clicks,\n"
+                f"  SUM(impressions * {_propensity_case(propensity)}) AS exposure,\n"
+                f"  SUM(impressions * {gain('position')}) AS shown_gain\nFROM unit_rows\n"
                 f"GROUP BY query, doc, {buckets}",
             ),
             Step(
@@ -184,10 +196,19 @@ def unit_credit_sums(
                 f"SELECT query, {worths}\nFROM clicked\nGROUP BY query",
             ),
             Step(
+                "unit_rates",
+                "The clicks for each exposure of a document, and those without a bucket that saw it.",
+                "SELECT u.*, g.clicks / g.exposure AS rate, g.views AS all_views, p.views AS lost_views, gain_log,\n"
+                f"  left_gain, {comma([f'gain_{j}' for j in range(rankings)])},\n"
+                "  CASE WHEN u.exposure < g.exposure * (1 - 1e-9)\n"
+                "    THEN (g.clicks - u.clicks) / (g.exposure - u.exposure) ELSE 0e0 END AS other_rate\n"
+                "FROM unit_documents u\nJOIN clicked g ON u.query = g.query AND u.doc = g.doc\n"
+                "JOIN unit_views p ON u.query = p.query AND u.unit_bucket = p.unit_bucket",
+            ),
+            Step(
                 "unit_worth",
-                "Clicks above what the exposure in the bucket explains, and page views.",
-                f"SELECT {buckets}, 0e0 AS views, {residuals}\nFROM unit_documents u\n"
-                f"JOIN clicked g ON u.query = g.query AND u.doc = g.doc\nGROUP BY {buckets}\nUNION ALL\n"
+                "What is lost without the bucket: of the documents that it saw, and of its page views.",
+                f"SELECT {buckets}, 0e0 AS views, {of_documents}\nFROM unit_rates\nGROUP BY {buckets}\nUNION ALL\n"
                 f"SELECT {buckets}, 1e0 * SUM(views) AS views, {of_pages}\nFROM unit_views p\n"
                 f"LEFT JOIN query_worth w ON p.query = w.query\nGROUP BY {buckets}",
             ),
