@@ -369,7 +369,10 @@ def test_commands_take_a_unit(tmp_path: Path) -> None:
     assert done.exit_code == 2
 
 
-@pytest.mark.parametrize(("column", "found"), [("client_id", True), ("user_id", False), ("colour", False)])
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [("client_id", True), ("hashed_user_key", True), ("ShopperNumber", True), ("user_id", False), ("colour", False)],
+)
 def test_check_suggests_a_unit_that_the_assignment_follows(column: str, found: bool) -> None:
     names = [{"user_id": column}.get(name, name) for name in LOG.column_names]
     findings = posbias.check(posbias.ClickLog(LOG.rename_columns(names)), max_rank=4).findings

@@ -68,6 +68,12 @@ _ROLES = (
 )
 # Columns that hold the unit of assignment in any log that has them. Other names, such as client_id, may mean anything.
 _UNIT_NAMES = ("user_id", "visitor_id")
+# Words in the names of other columns that may hold it, and at most so many of these are tested.
+_UNIT_WORDS = frozenset(
+    "user visitor client customer member account cookie device browser session guest shopper buyer person profile"
+    " subscriber anonymous uuid uid".split()
+)
+_MOST_UNIT_COLUMNS = 4
 # Columns with the time of a page view, the most useful first. Case and punctuation do not matter.
 _TIME_NAMES = ("day", "date", "dt", "week", "hour", "timestamp", "ts", "time", "datetime", "eventtime", "eventdate")
 # The ranker column of a log that names no ranker, and the only value it has.
@@ -379,7 +385,10 @@ def guess_units(schema: Schema) -> list[str]:
         return []
     free = (column for column in schema.types if column not in (*schema.roles.values(), *_UNIT_NAMES))
     plain = {_plain(column): column for column in free if not NESTED.search(schema.types[column])}
-    return [plain[name] for name in _OTHER_NAMES["unit"].split() if name in plain]
+    known = [plain[name] for name in _OTHER_NAMES["unit"].split() if name in plain]
+    words = {column: re.findall("[A-Z]?[a-z]+", column) for column in plain.values() if column not in known}
+    alike = [column for column, own in words.items() if _UNIT_WORDS & {word.lower() for word in own}]
+    return (known + alike)[:_MOST_UNIT_COLUMNS]
 
 
 def _require_columns(wanted: Mapping[str, str], columns: Mapping[str, str], where: str) -> None:
