@@ -131,8 +131,9 @@ def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> tuple[str, str]:
             f"{_NAME_RANKERS}"
         )
     if not harvest.layout.ranks_known and not any(finding.code == "rankers-overlap" for finding in harvest.findings):
-        if any(finding.code == "rankers-replaced" for finding in harvest.findings):
-            return "the rankers overlap too little in time", "Compare only within a day or week (window)."
+        replaced = next((finding for finding in harvest.findings if finding.code == "rankers-replaced"), None)
+        if replaced is not None:
+            return "the rankers overlap too little in time", replaced.remedy
         return REPLAY_UNTESTED[1], (
             "If one ranker replaced another, the curve compares different times. Name the column of the time (time) to "
             "see whether it did."

@@ -531,11 +531,10 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
             f"The rankers {replaced} ({schema.time!r}: {of_random}). The curve compares different times, and is wrong "
             "if relevance, prices or demand changed meanwhile",
             evidence=evidence,
-            remedy="No test shows it. "
-            + "Compare documents only within a day or week in which both rankers served (window), or let "
-            * (overlap > _SOME_OVERLAP)
-            + "Let " * (overlap <= _SOME_OVERLAP)
-            + "both rankers serve at the same time for a while.",
+            remedy="Compare documents only within a day or week in which both rankers served (window), or let both "
+            "rankers serve at the same time for a while."
+            if overlap > _SOME_OVERLAP
+            else "No test shows it. Let both rankers serve at the same time for a while.",
             arguments=arguments,
         )
     ]
