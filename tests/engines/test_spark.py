@@ -346,8 +346,10 @@ def test_rankers_that_followed_each_other_are_found(kind: str, timed: dict[str, 
 
 
 @pytest.mark.filterwarnings("ignore::posbias.PosbiasWarning")
-def test_a_diagnosis_compares_within_days(timed: dict[str, Path], spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The histogram of clicks, the largest queries and the days are counted as by DuckDB."""
+def test_a_diagnosis_compares_within_windows_of_time(
+    timed: dict[str, Path], spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The histogram of clicks, the largest queries and the windows are counted as by DuckDB."""
     log = posbias.ClickLog(timed["timestamp"], time="time")
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(diagnose_module, "diagnose_harvest", lambda harvest, **counts: given.append(counts))

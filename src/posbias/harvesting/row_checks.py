@@ -70,7 +70,7 @@ _MAX_EXAMPLE_COLUMNS = 10
 # Time is cut into this many windows, each with as many different times. Rankers overlap in time if they do so in these
 # windows nearly as much as if page views were split at random: where one of them grows from none to all of the traffic,
 # the overlap is about 0.7. They follow one another below the second number; a window helps above the third.
-_TIME_WINDOWS, _ENOUGH_OVERLAP, _HALF_OVERLAP, _SOME_OVERLAP = 8, 0.9, 0.5, 0.05
+TIME_WINDOWS, _ENOUGH_OVERLAP, _HALF_OVERLAP, _SOME_OVERLAP = 8, 0.9, 0.5, 0.05
 # Ids as texts are looked at in so many rows of each CSV file, of so many files.
 _HEAD_ROWS, _MAX_HEADS = 200, 1000
 _WHOLE, _WITH_FRACTION = re.compile(r"-?\d+"), re.compile(r"-?\d+\.0+")
@@ -473,7 +473,7 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     moment = f"date_trunc('hour', {time})" if type_ in ("TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS") else time
     # A text such as 1/2/2026 has no order, and is a window of its own.
     order = d.try_cast("moment", "TIMESTAMP") if type_ == "VARCHAR" else "moment"
-    window = f"CAST(FLOOR((place - 1) * {_TIME_WINDOWS}.0 / places) AS INTEGER)"
+    window = f"CAST(FLOOR((place - 1) * {TIME_WINDOWS}.0 / places) AS INTEGER)"
     sql = render(
         [
             Step(

@@ -721,9 +721,21 @@ def find_no_intervention(scan: LogScan) -> Iterator[Finding]:
         )
 
 
+_OVERLAP_NOT_TESTED = Finding(
+    "overlap-not-tested",
+    "info",
+    "Not tested: whether the rankers served at the same time, because no column has the time. If one replaced another, "
+    "the curve compares different times, and is wrong if relevance changed meanwhile",
+    remedy="Name the column of the time (time).",
+)
+
+
 def find_replaced_rankers(scan: LogScan) -> list[Finding]:
-    """Find, in replay, that rankers followed one another in time."""
-    none_moved = scan.pairs is not None and scan.pairs.at_several_ranks == 0
+    """Find, in replay, that rankers followed one another in time, or that nothing shows whether they did."""
+    schema, none_moved = scan.plan.schema, scan.pairs is not None and scan.pairs.at_several_ranks == 0
+    if schema.time is None and schema.window is None and not schema.layout.ranks_known and not schema.natural:
+        several = sum(n > 0 for n in scan.profile.page_views.values()) > 1
+        return [_OVERLAP_NOT_TESTED] if several and not none_moved else []
     return [
         replace(finding, severity="error") if "shared_windows" in finding.evidence and none_moved else finding
         for finding in serious(scan.overlap)

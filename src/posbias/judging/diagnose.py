@@ -24,6 +24,7 @@ from posbias.estimators.significance import AssumptionTest, decide
 from posbias.findings import MARKS, Finding, any_error, legend, quiet, serious, wrap_printable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.harvest import harvest as make_harvest
+from posbias.harvesting.row_checks import TIME_WINDOWS
 from posbias.judging.compare_segments import SegmentComparison, compare_few_segments
 from posbias.judging.diagnostics import (
     Context,
@@ -83,8 +84,8 @@ DIAGNOSTICS: tuple[Callable[[Context], Iterable[Finding | AssumptionTest]], ...]
     crawlers_test,
     note_missing_rankers,
 )
-# The day of a timestamp, as a column.
-_DAY = "posbias_day"
+# The window of time of a row, as a column.
+_WINDOW = "posbias_window"
 _SEVERITIES = ("error", "warning", "info")
 
 
@@ -142,11 +143,11 @@ def diagnose(
         page_clicks = count_page_clicks(opened, harvest.rankers, max_rank)
         largest_queries = count_largest_queries(opened, harvest.rankers, max_rank)
         units = None if split is None else count_units(opened, harvest.rankers, max_rank)
-        schema, days = opened.schema, _within_days(source, opened)
+        schema, windows = opened.schema, _within_windows(source, opened)
     within = None
-    if harvest.kind == "exposures" and proxy is None and days is not None:
+    if harvest.kind == "exposures" and proxy is None and windows is not None:
         with contextlib.suppress(HarvestError, LogError), quiet():
-            within = make_harvest(days, max_rank=max_rank, engine=engine, progress=progress, force=True)
+            within = make_harvest(windows, max_rank=max_rank, engine=engine, progress=progress, force=True)
     return diagnose_harvest(
         harvest,
         split=split,
@@ -159,17 +160,27 @@ def diagnose(
     )
 
 
-def _within_days(log: ClickLog, opened: OpenLog) -> ClickLog | None:
-    """Return the log with comparisons within one day only; None if it has no time, or a window already."""
+def _within_windows(log: ClickLog, opened: OpenLog) -> ClickLog | None:
+    """Return the log with comparisons within an eighth of its time only; None without a time, or if it has a window."""
     schema, d = opened.schema, opened.dialect
-    if schema.time is None or schema.window is not None:
+    if schema.time is None or schema.window is not None or isinstance(log.source, Events):
         return None
-    if not schema.types[schema.time].startswith("TIME"):
-        return replace(log, window=schema.time, time=None)
-    if log.sql is not None or isinstance(log.source, Events):
-        return None
-    day = d.cast(d.quote(schema.time), "DATE")
-    return replace(log, sql=f"SELECT *, {day} AS {_DAY} FROM source", window=_DAY)
+    time, type_ = d.quote(schema.time), schema.types[schema.time]
+    moment, kind = (d.try_cast(time, "TIMESTAMP"), "TIMESTAMP") if type_ == "VARCHAR" else (time, type_)
+    # Hours are fine enough, and are few.
+    coarse = f"date_trunc('hour', {moment})" if kind.startswith("TIMESTAMP") else moment
+    first = opened.rows(
+        f"SELECT {d.as_text('MIN(moment)')}, part FROM (SELECT moment, NTILE({TIME_WINDOWS}) OVER (ORDER BY moment) AS "
+        f"part FROM (SELECT DISTINCT {coarse} AS moment FROM log) t WHERE moment IS NOT NULL) s GROUP BY part "
+        "ORDER BY part",
+        "Cutting the time into windows",
+    )
+    if len(first) < 2:
+        # A text such as 1/2/2026 has no order, and is a window of its own.
+        return replace(log, window=schema.time, time=None) if type_ == "VARCHAR" else None
+    begins = [f"CASE WHEN {moment} >= {d.cast(repr(begin), kind)} THEN 1 ELSE 0 END" for begin, _ in first[1:]]
+    source = "source" if log.sql is None else f"({log.sql}) s"
+    return replace(log, sql=f"SELECT *, {' + '.join(begins)} AS {_WINDOW} FROM {source}", window=_WINDOW, time=None)
 
 
 @one_blas_thread()
@@ -195,7 +206,7 @@ def diagnose_harvest(
         units (array, optional): the units of its log by bucket of units and ranker.
         largest_queries (mapping, optional): the query with the most clicks of each bucket of its log.
         schema (Schema, optional): the columns of its log.
-        within (Harvest, optional): in replay, the harvest of the same log with comparisons within one day only.
+        within (Harvest, optional): in replay, the harvest with comparisons within one window of time only.
         segments (SegmentComparison, optional): a comparison of its segments, as one more test.
         curves (mapping, optional): the result of `fit_estimators`, if the curves were fitted already.
     """

@@ -82,7 +82,7 @@ class Context:
         units (array, optional): units by bucket of units and ranker, if the log was given and has units.
         largest_queries (mapping): the query with the most clicks of each bucket, if the log was given.
         schema (Schema, optional): the columns of the log, if it was given.
-        within (Harvest, optional): in replay, the harvest of the same log with comparisons within one day only.
+        within (Harvest, optional): in replay, the harvest with comparisons within one window of time only.
         segments (SegmentComparison, optional): a comparison of the segments of the harvest.
         fitted_curves (dict, optional): curves by estimator, if they were fitted already.
     """
@@ -490,7 +490,7 @@ def report_overlap(context: Context) -> Iterator[Finding]:
 
 
 def drift_test(context: Context) -> Iterator[AssumptionTest]:
-    """Test, in replay, whether comparisons within a period of time give the same curve as those across periods."""
+    """Test, in replay, whether comparisons within a window of time give the same curve as those over all of it."""
     if context.within is None:
         return
     buckets = np.union1d(context.harvest.buckets, context.within.buckets)
@@ -503,9 +503,9 @@ def drift_test(context: Context) -> Iterator[AssumptionTest]:
     violated = Finding(
         "relevance-drifts",
         "warning",
-        "Relevance changed over time: documents compared with themselves within one day give another curve than across "
-        f"days ({format_p_value(result.p_value)})",
-        remedy="Use the curve from within days: name the column of the day (window).",
+        "Relevance changed over time: documents compared with themselves within an eighth of the time give another "
+        f"curve than over all of it ({format_p_value(result.p_value)})",
+        remedy="Compare documents only within a day or week in which both rankers served (window).",
     )
     yield AssumptionTest(result, violated)
 

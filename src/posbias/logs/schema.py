@@ -69,9 +69,9 @@ _ROLES = (
 # Columns that hold the unit of assignment in any log that has them. Other names, such as client_id, may mean anything.
 _UNIT_NAMES = ("user_id", "visitor_id")
 # Words in the names of other columns that may hold it, and at most so many of these are tested.
-_UNIT_WORDS = frozenset(
+_UNIT_WORDS = (
     "user visitor client customer member account cookie device browser session guest shopper buyer person profile"
-    " subscriber anonymous uuid uid".split()
+    " subscriber anonymous uuid uid"
 )
 _MOST_UNIT_COLUMNS = 4
 # Columns with the time of a page view, the most useful first. Case and punctuation do not matter.
@@ -387,7 +387,7 @@ def guess_units(schema: Schema) -> list[str]:
     plain = {_plain(column): column for column in free if not NESTED.search(schema.types[column])}
     known = [plain[name] for name in _OTHER_NAMES["unit"].split() if name in plain]
     words = {column: re.findall("[A-Z]?[a-z]+", column) for column in plain.values() if column not in known}
-    alike = [column for column, own in words.items() if _UNIT_WORDS & {word.lower() for word in own}]
+    alike = [column for column, own in words.items() if {word.lower() for word in own} & {*_UNIT_WORDS.split()}]
     return (known + alike)[:_MOST_UNIT_COLUMNS]
 
 
