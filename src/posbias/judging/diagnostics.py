@@ -577,7 +577,9 @@ def split_test(context: Context) -> Iterator[AssumptionTest]:
             f"{what} are not split as intended ({p_value}): found {found_text}, intended {intended_text}",
             evidence=evidence,
             remedy=f"{what} of some ranker were lost, or went to another one. Find out which before you trust any "
-            "comparison of rankers.",
+            "comparison of rankers."
+            + " If rankers were drawn by user, chance alone may do it: name the column of the user (unit)."
+            * (by_unit is None),
         ),
         Finding(
             "sample-ratio-as-intended",
