@@ -609,6 +609,13 @@ def test_coverage_ignores_ranks_without_interval() -> None:
     assert np.isnan(coverage.IntervalErrors(*np.full((4, 2, 3), np.nan)).coverage(0.95)).all()
 
 
+def test_a_log_too_small_for_a_curve_is_judged_without_a_correction() -> None:
+    name = "η = 2, poor rankers, 1 view"
+    setting = click_judgments.SETTINGS[name]
+    found = click_judgments.measure(setting, 40, seed_of(0, "judgments", name, 0))
+    assert 0 < found.ndcg[click_judgments.OURS] < 1
+
+
 def test_forecasts_are_compared_with_actual_variances() -> None:
     forecast = np.array([[[1.0, 4.0, 1.0]], [[3.0, 4.0, 1.0]]]) * np.ones((2, 3, 1))
     actual = np.array([[[2.0, 1.0, 1.0]], [[2.0, 1.0, np.nan]]]) * np.ones((2, 3, 1))
