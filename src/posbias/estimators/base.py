@@ -533,7 +533,7 @@ class PairEstimator(Estimator[Interventions]):
             return interventions
         # What a ranker never shows, because its pages end above it, is in no intervention set.
         cells = harvest.cells
-        reached = replace(harvest, table=cells.where(depth.seen[cells.ranker, cells.rank - 1]))
+        reached = replace(harvest, table=cells.where(depth.shown[cells.ranker, cells.rank - 1] > 0))
         return replace(reached.interventions(self.weighting), shown=depth.refits)
 
     def curves(self, counts: Interventions, weights: FloatArray) -> FloatArray:
