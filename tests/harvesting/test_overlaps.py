@@ -61,6 +61,34 @@ def test_a_day_that_was_harvested_again_is_refused(ids: bool) -> None:
         posbias.merge(harvest(table), harvest(other_order))
 
 
+def test_a_day_whose_queries_are_in_other_buckets_is_refused(days: list[posbias.Harvest], tmp_path: Path) -> None:
+    """Engines hash queries in their own ways, as do exports that write other ids for the same queries."""
+    table = day(1, ids=False)
+    queries = [f"query {query}" for query in table["query_id"].to_pylist()]
+    again = harvest(table.set_column(table.column_names.index("query_id"), "query_id", pa.array(queries)))
+    posbias.merge(days).save(tmp_path / "week")
+    for other in (days[1], posbias.Harvest.load(tmp_path / "week")):
+        with pytest.raises(posbias.HarvestError, match="same rows"):
+            posbias.merge(again, other)
+
+
+def test_a_log_harvested_on_two_engines_is_refused(tmp_path: Path, each_engine: str) -> None:
+    pq.write_table(day(1), tmp_path / "log.parquet")
+    log = posbias.ClickLog(tmp_path / "log.parquet")
+    with pytest.raises(posbias.HarvestError, match="same rows"):
+        posbias.merge([posbias.harvest(log, max_rank=5, engine=engine) for engine in ("duckdb", each_engine)])
+
+
+def test_few_clicks_may_be_the_same_by_chance() -> None:
+    """Two days of one query and one rank with a dozen clicks each."""
+    tables = []
+    for query in "ab":
+        clicks = [1] * 12 + [0] * 12
+        tables.append(pa.table({"query_id": [query] * 24, "doc_id": [1] * 24, "position": [1] * 24, "clicked": clicks}))
+    logs = [posbias.ClickLog(table, ranker="none") for table in tables]
+    posbias.merge([posbias.harvest(log, max_rank=2, force=True) for log in logs])
+
+
 def test_a_week_and_one_of_its_days_are_refused(days: list[posbias.Harvest], tmp_path: Path) -> None:
     posbias.merge(days).save(tmp_path / "week")
     week = posbias.Harvest.load(tmp_path / "week")
@@ -147,6 +175,17 @@ def test_old_files_are_told_apart_too(days: list[posbias.Harvest], tmp_path: Pat
     with pytest.raises(posbias.HarvestError, match="same rows"):
         posbias.merge(old, days[0])
     assert posbias.merge(old, days[1])
+
+
+def test_parts_of_an_earlier_version_are_read(days: list[posbias.Harvest], tmp_path: Path) -> None:
+    """They have no digest of totals."""
+    week = posbias.merge(days[:2])
+    parts = json.dumps([part[:3] for part in json.loads(week.about["merged"])])
+    replace(week, about=week.about | {"merged": parts}).save(tmp_path / "old")
+    old = posbias.Harvest.load(tmp_path / "old")
+    assert posbias.merge(old, days[2])
+    with pytest.raises(posbias.HarvestError, match="same rows"):
+        posbias.merge(old, days[0])
 
 
 @pytest.mark.parametrize("order", ["same", "shuffled"])

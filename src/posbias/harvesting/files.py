@@ -674,7 +674,8 @@ def _read_parts(value: Any, where: str) -> str:
     except ValueError:
         raise RecordError(f"{where} is not JSON") from None
     for part in list_of(list_of(text))(parts, where):
-        if len(part) != len(MergedPart._fields):
+        # Earlier versions wrote three texts.
+        if len(part) not in (3, len(MergedPart._fields)):
             raise RecordError(f"{where} has a part of {len(part)} texts where {len(MergedPart._fields)} were expected")
     return str(value)
 

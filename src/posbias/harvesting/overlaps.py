@@ -1,7 +1,8 @@
 """Find harvests that count the same rows twice, before they are merged.
 
-- `parts_of` lists what a harvest was merged from, each part with a digest of its counts. Logs with the same rows have
+- `parts_of` lists what a harvest was merged from, each part with digests of its counts. Logs with the same rows have
   the same counts in every bucket, in any order of rows and files, and other logs do not once they have some clicks.
+  Engines have different buckets; counts by ranker and rank are the same on all of them.
 - A `Sketch` holds hashes of a few page views, always the same few. Two logs that share an hour share some of them.
 """
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from posbias._arrays import IntArray
 from posbias.errors import HarvestError
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 # Harvests with at least this many clicks that have the same counts by bucket hold the same rows.
 _ENOUGH_CLICKS = 20
+# So do harvests with the same counts by ranker and rank, if chance has less than one in exp(20) to make them equal.
+_ENOUGH_TOTALS = 20.0
 # A sketch holds up to this many page views, that of a merged harvest so many.
 SKETCH_SIZE, _MERGED_SKETCH_SIZE = 2048, 16_384
 # Two harvests overlap if they share so many page views of their sketches, and this share of the smaller one: a page
@@ -38,11 +42,15 @@ def bucketing(harvest: Harvest) -> tuple[object, object]:
 
 
 class MergedPart(NamedTuple):
-    """A harvest that was not merged: a digest of its counts ("" if it has few clicks), its log, when it was made."""
+    """A harvest that was not merged: its log, when it was made, and digests of its counts ("" if it has few clicks).
+
+    Files of earlier versions have no `totals`.
+    """
 
     digest: str
     source: str
     made: str
+    totals: str = ""
 
     def __str__(self) -> str:
         return f"{self.source} (harvested {self.made or 'at an unknown time'})"
@@ -52,27 +60,39 @@ def parts_of(harvest: Harvest) -> list[MergedPart]:
     """Return the harvests that a harvest was merged from, or itself."""
     if "merged" in harvest.about:
         return [MergedPart(*map(str, part)) for part in json.loads(harvest.about["merged"])]
-    names = [str(harvest.about.get(name, "")) for name in ("source", "made")]
+    source, made = (str(harvest.about.get(name, "")) for name in ("source", "made"))
     counts = harvest.counts("bucket", "ranker", "rank")
     if counts[1].sum() < _ENOUGH_CLICKS:
-        return [MergedPart("", *names)]
+        return [MergedPart("", source, made)]
     # Buckets differ between engines, and between rules.
     key = json.dumps([*map(str, bucketing(harvest)), harvest.rankers, harvest.buckets.tolist()])
-    digest = hashlib.sha256(key.encode() + np.ascontiguousarray(counts).tobytes())
-    return [MergedPart(digest.hexdigest()[:32], *names)]
+    return [MergedPart(_digest(key, counts), source, made, _totals_digest(harvest, counts.sum(axis=1)))]
+
+
+def _digest(key: str, counts: IntArray) -> str:
+    return hashlib.sha256(key.encode() + np.ascontiguousarray(counts).tobytes()).hexdigest()[:32]
+
+
+def _totals_digest(harvest: Harvest, totals: IntArray) -> str:
+    """Return a digest of counts by ranker and rank, "" if other rows could have the same ones by chance."""
+    # Two Poisson counts with the mean c are equal with probability (4πc)^-½.
+    clicks = totals[1]
+    certainty = 0.5 * np.log(4 * np.pi * clicks[clicks > 0]).sum()
+    return _digest(json.dumps(harvest.rankers), totals) if certainty > _ENOUGH_TOTALS else ""
 
 
 def refuse_same_rows(parts: Sequence[MergedPart]) -> None:
-    """Refuse two harvests with the same counts in every bucket."""
+    """Refuse two harvests with the same counts in every bucket, or for every ranker and rank."""
     seen: dict[str, MergedPart] = {}
     for part in parts:
-        if part.digest and part.digest in seen:
-            raise HarvestError(
-                f"Two harvests hold the same rows, which would be counted twice: {seen[part.digest]} and {part}. Give "
-                "each harvest once, and no day beside a week that has it.",
-                {"force": True},
-            )
-        seen[part.digest] = part
+        for digest in filter(None, (part.digest, part.totals)):
+            if digest in seen:
+                raise HarvestError(
+                    f"Two harvests hold the same rows, which would be counted twice: {seen[digest]} and {part}. Give "
+                    "each harvest once, and no day beside a week that has it.",
+                    {"force": True},
+                )
+            seen[digest] = part
 
 
 @dataclass(frozen=True, eq=False)
