@@ -419,6 +419,13 @@ def test_dropping_duplicates_needs_the_page_view(rows: Rows) -> None:
     assert only(check(rows, duplicates="drop"), "null").severity == "error"
 
 
+def test_dropping_is_not_advised_where_most_rows_repeat(rows: Rows) -> None:
+    """An id that many page views share: to drop would keep one of them."""
+    problem = only(check([row | {"impression_id": 1} for row in rows]), "duplicates")
+    assert problem.arguments == {}
+    assert "name the column of the page view" in problem.remedy
+
+
 def test_without_page_views_repeats_are_suspected(rows: Rows) -> None:
     bare = [{("request_id" if n == "impression_id" else n): v for n, v in row.items()} for row in rows]
     bottom = [row for row in bare if row["position"] == 5][:4]

@@ -44,6 +44,8 @@ _BETWEEN_SHARE = 0.95
 _UNORDERED_SHARE = 0.5
 # A check for one-sided ranks needs this many rows, because with fewer there may be none by chance.
 _MIN_ROWS = 100
+# With more repeats than this share of the rows, the column of the page view is probably another one.
+_MANY_REPEATS = 0.25
 # The check for one-sided ranks reads this many rows first.
 _FIRST_ROWS = 2**17
 
@@ -332,6 +334,19 @@ def _find_duplicates(views: _PageViews) -> list[Finding]:
     schema = views.plan.schema
     count, example = views.count_groups("v, q, r, d, p", "COUNT(*) > 1", "SUM(n - 1)", "vqd")
     dropping = schema.drop_duplicates
+    remedy = "They would be counted twice: drop them."
+    arguments: Arguments = {} if dropping else {"duplicates": "drop"}
+    if count and not dropping:
+        counting = Step("rows_of_views", "How many rows there are.", "SELECT COUNT(*)\nFROM views")
+        rows = int(views.opened.rows(render([*views.steps("vp"), counting]), "Counting repeats")[0][0])
+        if count > _MANY_REPEATS * rows:
+            arguments = {}
+            remedy = (
+                f"More than a quarter of all rows are repeats. If {schema.impression!r} is the id of a session or a "
+                "user, or a number that begins again, name the column of the page view: dropping rows would then lose "
+                "page views and their clicks. If each result was really logged several times, drop the repeats "
+                "(duplicates='drop')."
+            )
     return _finding(
         "duplicates",
         "error",
@@ -341,8 +356,8 @@ def _find_duplicates(views: _PageViews) -> list[Finding]:
         example,
         f"duplicates='drop' keeps them, because they differ in more than the click: check {schema.impression!r}."
         if dropping
-        else "They would be counted twice: drop them.",
-        {} if dropping else {"duplicates": "drop"},
+        else remedy,
+        arguments,
     )
 
 
