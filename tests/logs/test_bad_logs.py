@@ -126,6 +126,8 @@ def special(name: str, kind: str, of: Callable[[Path], Any] = lambda path: path)
         path = folder / name
         if kind == "pipe":
             os.mkfifo(path)
+        elif kind == "link":
+            path.symlink_to(path)
         elif kind == "socket":
             with socket.socket(socket.AF_UNIX) as held:
                 here = os.getcwd()
@@ -478,6 +480,7 @@ CASES: dict[str, Case] = {
         {"rankings": RANKINGS.set_column(2, "doc_id", RANKINGS["doc_id"].cast(pa.decimal128(21, 2)))},
     ),
     # What is no file is not waited for.
+    "a link to itself": Case(special("x.csv", "link"), "x.csv' is a link to a file that does not exist"),
     "a pipe": Case(special("x.csv", "pipe"), "x.csv' is a pipe"),
     "a pipe of Parquet": Case(special("x.parquet", "pipe"), "x.parquet' is a pipe"),
     "a pipe in a folder": Case(special("x.csv", "pipe", lambda path: path.parent), "x.csv' is a pipe"),

@@ -90,7 +90,10 @@ def _find(text: str) -> list[str]:
         return files
     # A name may contain brackets and stars, so it is a pattern only if there is no such file.
     if os.path.lexists(text):
-        return _regular_files([text])
+        files = _regular_files([text])
+        if not files:
+            raise unusable("missing-file", f"{text!r} is a link to a file that does not exist", "Check the link.")
+        return files
     files = _regular_files(sorted(glob.glob(text, recursive=True)))
     if not files:
         raise _missing_file(text)
