@@ -336,6 +336,7 @@ CODES: dict[str, str] = {
     "few-clicks-for-ips": "Queries have too few page views or clicks to train a ranker with IPS weights alone.",
     "kept-column-varies": "A kept column has several values for one query-document pair.",
     "much-weight-capped": "The cap removes much of the total weight.",
+    "other-depth": "The curve was estimated from results at ranks that the log never shows.",
     "other-rankers": "The curve was estimated from other rankers than those of the log.",
     "queries-without-candidates": "Queries of the log have no candidates.",
     "zero-propensity-rank": "The estimated propensity of a rank at which results were shown is 0.",

@@ -836,6 +836,23 @@ def test_the_curve_of_other_rankers_is_reported() -> None:
     assert not any(f.code == "other-rankers" for f in posbias.ips_weights(own, [1, 0.5, 0.3, 0.2]).findings)
 
 
+def test_the_curve_of_deeper_pages_is_reported() -> None:
+    logs = [posbias.ClickLog(posbias.simulate(posbias.World(queries=100, max_rank=depth))) for depth in (4, 6)]
+    deep = posbias.CrossFit(interval=None).fit(posbias.harvest(logs[1], max_rank=6)).curve()
+    [finding] = [f for f in posbias.ips_weights(logs[0], deep).findings if f.code == "other-depth"]
+    assert "down to rank 6, and the log has none below rank 4" in finding.message
+    # A harvest may look for more ranks than pages have.
+    own = posbias.CrossFit(interval=None).fit(posbias.harvest(logs[0], max_rank=6)).curve()
+    assert not any(f.code == "other-depth" for f in posbias.ips_weights(logs[0], own).findings)
+
+
+@pytest.mark.parametrize("propensities", [[2, 0.5, 0.4, 0.3], {1: 1.5, 2: 1, 3: 0.5, 4: 0.4}])
+def test_propensities_above_1_at_rank_1_are_refused(propensities: Any) -> None:
+    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=100, max_rank=4)))
+    with pytest.raises(posbias.CurveError, match=r"at rank 1 is .*Divide all of them"):
+        posbias.ips_weights(log, propensities)
+
+
 def test_a_log_is_split_by_the_unit_and_by_the_time() -> None:
     log = posbias.simulate(posbias.World(queries=100, max_rank=3)).to_pandas()
     log = log.assign(user_id=log["impression_id"] % 50, day=log["impression_id"] % 20)

@@ -312,6 +312,11 @@ def _given_curve(values: Any) -> Curve:
             f"{what}."
         )
     last, first = max(known), known[1] or 1.0
+    if first > 1:
+        raise CurveError(
+            f"The propensity at rank 1 is {first:g}. Propensities are probabilities, or relative to rank 1, so it is "
+            "at most 1. Divide all of them by it."
+        )
     positions = tuple(
         Position(k, None if known.get(k) is None else (known[k] or 0.0) / first, None, None, 0, 0, _NOT_GIVEN)
         for k in range(1, last + 1)
@@ -394,6 +399,7 @@ def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str |
         *opened.findings,
         *profile.findings,
         *_find_other_rankers(opened, curve),
+        *_find_other_depth(curve, profile.ranks),
         *_check_kept_columns(opened, plan, candidates, options.keep, profile.rows),
         *candidate_findings,
         *find_zero_propensity(zero, profile.rows, options.cap, by=curve.by),
@@ -432,6 +438,23 @@ def _find_other_rankers(opened: OpenLog, curve: Curve) -> list[Finding]:
             "warning",
             f"The curve was estimated from the rankers {listed(sorted(own), most=3)}, and the log has "
             f"{listed(sorted(filter(None, rankers)), most=3)}: it may be the curve of another system",
+            remedy="Position bias depends on the page. Estimate the curve from this log, or from one of the same page.",
+        )
+    ]
+
+
+def _find_other_depth(curve: Curve, shown: Mapping[Segment, Iterable[int]]) -> list[Finding]:
+    """Report a curve that was estimated from results at ranks that the log never shows."""
+    deepest = max((rank for ranks in shown.values() for rank in ranks), default=curve.max_rank)
+    seen = max((each.position for each in curve.positions if each.impressions), default=0)
+    if seen <= deepest:
+        return []
+    return [
+        Finding(
+            "other-depth",
+            "warning",
+            f"The curve was estimated from results down to rank {seen}, and the log has none below rank {deepest}: it "
+            "may be the curve of another system",
             remedy="Position bias depends on the page. Estimate the curve from this log, or from one of the same page.",
         )
     ]
