@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -364,7 +365,12 @@ def test_a_rank_with_few_degrees_of_freedom_has_a_range_instead_of_a_number() ->
             (requirement.times is None) == (requirement.queries is None) == ((requirement.degrees_of_freedom or 0) < 32)
         )
         if requirement.times is None:
-            assert "too few for a single number" in (requirement.reason or "")
+            assert "too few queries for a precise number" in (requirement.reason or "")
+            assert (
+                requirement.times_low is None or requirement.times_high is None or requirement.rough_times is not None
+            )
+            if requirement.rough_times is not None:
+                assert (requirement.times_low or 0) < requirement.rough_times < (requirement.times_high or math.inf)
         elif requirement.times_low is not None and requirement.times_high is not None:
             assert requirement.times_low < requirement.times < requirement.times_high
     thin = next(
@@ -374,10 +380,10 @@ def test_a_rank_with_few_degrees_of_freedom_has_a_range_instead_of_a_number() ->
     low, high = (format_compact(300 * times) for times in thin.bounds() or ())
     assert f"{low} – {high}" in text
     own = posbias.plan(harvest, queries=300, scenarios=False, estimators=["pivot-one"]).to_text()
-    assert re.search(rf"×[\d.,]+ – [\d.,]+ +{low} – {high} +[\d.,k]+ – [\d.,kM]+ +[\d.,kM]+ – [\d.,kM]+\n", own), own
+    assert re.search(rf"≈ ×[\d.,]+ +{low} – {high} +[\d.,k]+ – [\d.,kM]+ +[\d.,kM]+ – [\d.,kM]+\n", own), own
     assert max(map(len, own.splitlines())) <= 80
-    assert "About 95% of the time, what is needed lies in this range" in text
-    assert "lies in this range" not in posbias.plan(small(), estimators=["cross-fit"], scenarios=False).to_text()
+    assert "About 95% of the time, what is needed lies in the range" in text
+    assert "lies in the range" not in posbias.plan(small(), estimators=["cross-fit"], scenarios=False).to_text()
 
 
 def test_a_range_covers_what_is_needed() -> None:
@@ -432,6 +438,8 @@ def test_ranges_are_drawn_dashed_and_unknown_ranks_are_not_drawn() -> None:
     ]
     lines = [line for line in found.plot().get_lines() if str(line.get_label()).startswith("rank")]
     assert ranges
+    rows = [" ".join(line.split()) for line in found.to_text().splitlines()]
+    assert all(any(f" ≈ ×{one.rough_times:.3g} " in row for row in rows) for one in ranges if one.rough_times < 1000)
     assert [line.get_label() for line in lines if line.get_linestyle() == "--"] == [
         f"rank {requirement.rank}, roughly" for requirement in ranges
     ]

@@ -47,7 +47,7 @@ _TIMES_BISECTIONS = 20
 # simulated logs. Below the least degrees of freedom there is not even a range.
 _RELATIVE_ERROR, _LEAST_DEGREES = 1 / 8, 5.0
 _TOO_FEW_DEGREES = (
-    f"too few queries for a single number (fewer than {1 / (2 * _RELATIVE_ERROR**2):.0f} degrees of freedom)"
+    f"too few queries for a precise number (fewer than {1 / (2 * _RELATIVE_ERROR**2):.0f} degrees of freedom)"
 )
 # The share of the degrees of freedom, themselves estimated, with which ranges cover what is needed.
 _DEGREES_SHARE = 0.5
@@ -282,6 +282,8 @@ class RankRequirement:
         reason (str or None): why there is no number, or why it is uncertain.
         times_low, times_high (float or None): the range of `times`, from how well the standard error is known
             (about 95%).
+        rough_times (float or None): in place of `times` where only the range is reliable: the value within the range
+            that the present standard error gives.
     """
 
     rank: int
@@ -296,6 +298,7 @@ class RankRequirement:
     reason: str | None = None
     times_low: float | None = None
     times_high: float | None = None
+    rough_times: float | None = None
 
     def bounds(self, total: float | None = 1.0) -> tuple[float, float] | None:
         """Return the least and the most that is required, if there is `total` now; None where that is not known."""
@@ -636,7 +639,7 @@ def forecast_ranks(
 ) -> Forecast:
     """Return what each rank requires, if the measured standard errors `change` as in a scenario.
 
-    A rank whose standard error is not known well enough has a range instead of a number, or neither.
+    A rank whose standard error is not known well enough has a rough number and a range, or neither.
     """
     se, reliable_degrees = errors.se, errors.logs * errors.degrees
     if change is not None:
@@ -669,7 +672,8 @@ def forecast_ranks(
             times_high=float(bounds[1, k]) if np.isfinite(bounds[1, k]) else None,
         )
         if not reliable[k]:
-            return replace(known, reason=_TOO_FEW_DEGREES)
+            rough = float(times[k] / size.times) if known.bounds() else None
+            return replace(known, reason=_TOO_FEW_DEGREES, rough_times=rough)
         return replace(
             known,
             times=float(times[k] / size.times),

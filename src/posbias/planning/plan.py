@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 _DASH = " – "
 _RANGE_NOTE = (
-    f"a{_DASH}b: too few queries for a single number. About 95% of the time, what is needed lies in this range (k: "
-    "thousands, M: millions). –: not even a range is known."
+    "≈: a rough number, because there are too few queries for a precise one. About 95% of the time, what is needed "
+    f"lies in the range a{_DASH}b (k: thousands, M: millions). –: not even a range is known."
 )
 # The columns of a frame and their types.
 _COLUMN_TYPES: dict[str, type[int] | type[float] | type[str]] = {
@@ -74,6 +74,7 @@ _COLUMN_TYPES: dict[str, type[int] | type[float] | type[str]] = {
     "reason": str,
     "times_low": float,
     "times_high": float,
+    "rough_times": float,
 }
 # Ranks with a line in the plot; more would hide each other.
 _MAX_LINES = 6
@@ -260,8 +261,9 @@ class Plan:
         worst = first.worst
         if worst is None:
             have = "has" if len(first.requirements) == 1 else "have"
-            ranges = " The table has ranges." * any(each.times_high is not None for each in first.requirements)
-            return [f"Needed: not known. {unknown} {have} too little data for a single number.{ranges}"]
+            rough = any(each.rough_times is not None for each in first.requirements)
+            ranges = " The table has rough numbers, with ranges." * rough
+            return [f"Needed: not known. {unknown} {have} too little data for a precise number.{ranges}"]
         done = [each.rank for each in known if (each.times or 0) <= 1]
         if len(done) == len(known):
             sentences = [f"Needed: no more data. {format_ranks(done).capitalize()} already have intervals of {target}."]
@@ -276,7 +278,7 @@ class Plan:
                 sentences.append(f"{format_ranks(half).capitalize()} need{'s' * (len(half) == 1)} at most half of it.")
         if len(known) < len(first.requirements):
             single = len(first.requirements) - len(known) == 1
-            sentences.append(f"{unknown} {'has' if single else 'have'} too little data for a single number.")
+            sentences.append(f"{unknown} {'has' if single else 'have'} too little data for a precise number.")
         return [" ".join(sentences), *self._best_scenario(worst)]
 
     def _best_scenario(self, worst: RankRequirement) -> list[str]:
@@ -301,7 +303,7 @@ class Plan:
                 f"at {_format_count(self.queries)}" if self.assumed else "now",
                 [_format_precision(requirement.precision) for requirement in requirements],
             ),
-            Column("times", [_format_times(requirement.times, requirement.bounds()) for requirement in requirements]),
+            Column("times", [_format_times(each.times, each.rough_times) for each in requirements]),
         ]
         if counted:
             needed = [_format_needed(each.queries, each.bounds(self.queries)) for each in requirements]
@@ -652,14 +654,14 @@ def _format_precision(share: float | None) -> str:
     return f"±{100 * share:.1f}%" if share < 1 else f"±{100 * share:,.0f}%" if share < 100 else "no bound"
 
 
-def _format_times(times: float | None, bounds: tuple[float, float] | None = None) -> str:
-    """Return how many times the data are needed: a number, or a range where that is not known.
+def _format_times(times: float | None, rough: float | None = None) -> str:
+    """Return how many times the data are needed, as a precise or a rough number.
 
-    >>> _format_times(9.094), _format_times(None, (0.5, 12.3)), _format_times(None)
-    ('×9.09', '×0.50 – 12', '–')
+    >>> _format_times(9.094), _format_times(None, 31.2), _format_times(None)
+    ('×9.09', '≈ ×31', '–')
     """
-    if times is None and bounds is not None:
-        return f"×{_DASH.join(map(_format_multiple, bounds))}"
+    if times is None and rough is not None:
+        return f"≈ ×{_format_multiple(rough)}"
     return "–" if times is None else f"×{_format_multiple(times)}"
 
 
