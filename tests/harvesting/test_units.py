@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -378,6 +379,14 @@ def test_check_suggests_a_unit_that_the_assignment_follows(column: str, found: b
     findings = posbias.check(posbias.ClickLog(LOG.rename_columns(names)), max_rank=4).findings
     suggested = [f.arguments for f in findings if f.code == "unused-unit"]
     assert suggested == ([{"unit": column}] if found else [])
+
+
+def test_the_next_command_has_the_unit_that_check_suggests(tmp_path: Path) -> None:
+    names = [{"user_id": "client_id"}.get(name, name) for name in LOG.column_names]
+    log = str(tmp_path / "log.parquet")
+    pq.write_table(LOG.rename_columns(names), log)
+    shown = CliRunner().invoke(cli, ["check", log, "--max-rank", "4"])
+    assert shown.stderr == f"Next: posbias estimate {log} --max-rank 4 --unit client_id\n"
 
 
 def test_check_suggests_no_unit_that_saw_both_rankers() -> None:

@@ -183,7 +183,7 @@ def test_a_harvest_is_compared_with_a_swap_experiment(eta: float, differs: bool,
     periods(2000, eta)[0].save(tmp_path / "week.harvest")
     code, output = command(str(tmp_path / "swaps.json"), str(tmp_path / "week.harvest"), "--fail-on-difference")
     assert code == int(differs)
-    assert "swap-one and cross-fit, treated as independent" in output
+    assert "swap-one and cross-fit, compared as curves of separate data" in output
 
 
 def test_a_harvest_is_identical_to_itself(weeks: list[posbias.Harvest]) -> None:

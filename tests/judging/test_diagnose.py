@@ -22,6 +22,7 @@ import posbias
 from experiments.diagnosis import ALARMS, SETTINGS, measure
 from experiments.simulated_logs import buckets_of, draw_log, draw_page_clicks
 from posbias._stats import FTest, f_tail, not_tested, satterthwaite
+from posbias._text import format_ranks
 from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.errors import HarvestError
@@ -599,9 +600,13 @@ def test_support_lists_the_ranks_that_each_rank_is_compared_with() -> None:
     finding = only(thin, "few-degrees-of-freedom")
     assert finding.evidence["ranks"] == few
     assert (len(few) < len(thin.support), finding.severity) == (True, "info")
+    # Each rank is named once.
+    others = format_ranks([one.rank for one in thin.support if (one.degrees_of_freedom or 0) >= 5])
+    assert only(thin, "support").message.startswith(f"{others.capitalize()} ha")
     # Where all ranks depend on few queries, the whole curve does.
     few_queries = diagnose_harvest(drawn(posbias.World(queries=5, repeats=100, max_rank=3)))
     assert only(few_queries, "few-degrees-of-freedom").severity == "warning"
+    assert re.fullmatch(r"Ranks 2 and 3 have \d\.\d to \d\.\d degrees of freedom", only(few_queries, "support").message)
 
 
 def test_a_dominant_bucket_is_found() -> None:

@@ -278,6 +278,7 @@ def test_a_check_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     )
     assert "reference: 2026-03-01 to 2026-03-14 (14 curves)" in " ".join(done.stdout.split())
     assert json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["differs"] is True
+    assert "posbias history check" in CliRunner().invoke(cli, ["history", "show", str(path)]).stderr
     days_of([1.0] * 27).save(path)
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0

@@ -26,6 +26,10 @@ from posbias.cli.options import (
 if TYPE_CHECKING:
     from posbias.judging.check import Check
 
+# Advice of warnings that the next command follows, because posbias has tested it on the rows. Other advice depends on
+# what only the user knows.
+_TESTED_ADVICE = {"ranks", "unit"}
+
 
 @click.command(cls=SectionedCommand, sections={"Output": ("as_json",)})
 @log_options
@@ -51,13 +55,12 @@ def check(as_json: bool, **flags: Any) -> None:
 
 def _print_next_command(ctx: click.Context, result: Check) -> None:
     """Print the next command to stderr: with the flags that were given, and with those that repair the log."""
-    repairs = [f.arguments for f in result.findings if f.arguments and (f.severity == "error" or not result.usable)]
-    fixes = [as_flags(arguments) for arguments in repairs]
+    command, fixes = "check", [as_flags(finding.arguments) for finding in result.findings if finding.arguments]
     if result.usable:
-        command, fixes = "estimate", []
-    elif fixes and not any("COLUMN" in flags for flags in fixes):
-        command = "check"
-    else:
+        command = "estimate"
+        tested = [f for f in result.findings if f.severity == "warning" and f.arguments.keys() <= _TESTED_ADVICE]
+        fixes = [as_flags(finding.arguments) for finding in tested if finding.arguments]
+    elif any("COLUMN" in flags for flags in fixes) or not fixes:
         return
     words = [*ctx.params["log"]]
     for name in given_parameters(ctx):

@@ -15,6 +15,9 @@ from posbias.cli.options import (
     refuse_unwritable_plot,
 )
 
+# Days that `check` compares with the reference period.
+_LAST_DAYS = 7
+
 
 @click.group()
 def history() -> None:
@@ -79,7 +82,10 @@ def _format_days(days: list[str], most: int = 5) -> str:
 @json_option
 @plot_option("Draw some ranks over the days")
 def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
-    """Show the curves of all days, with their findings."""
+    """Show the curves of all days, with their findings.
+
+    For slow changes, see `posbias history check`.
+    """
     from posbias.judging.history import History
 
     refuse_unwritable_plot(plot)
@@ -90,6 +96,8 @@ def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
         print_json(shown.to_dict())
     else:
         click.echo(shown.to_text())
+        if len(shown.days) > _LAST_DAYS:
+            print_to_stderr("Slow changes do not show here: find them with posbias history check.")
     if plot is not None:
         from posbias import plots
 
@@ -108,7 +116,7 @@ def show(file: str, last: int | None, as_json: bool, plot: str | None) -> None:
 @click.option(
     "--days",
     type=click.IntRange(1),
-    default=7,
+    default=_LAST_DAYS,
     show_default=True,
     metavar="N",
     help="Number of last days to compare with it.",

@@ -191,7 +191,7 @@ def _notes(first: ComparedCurve, second: ComparedCurve, paired: bool) -> tuple[s
     if not paired and first.jackknife is not None and second.jackknife is not None:
         notes.append(
             "The engines, or the versions of posbias, of the harvests put queries into different buckets, so the "
-            "curves are treated as independent."
+            "curves are compared as if they came from separate data."
         )
     if first.max_rank != second.max_rank:
         notes.append(f"Ranks beyond {min(first.max_rank, second.max_rank)} are in one curve only, and are left out.")
@@ -269,7 +269,7 @@ class Comparison:
         """How the curves were compared, in one line."""
         parts = [
             f"{' and '.join(dict.fromkeys(self.estimators))}, "
-            + ("paired by bucket of queries" if self.paired else "treated as independent")
+            + ("paired by bucket of queries" if self.paired else "compared as curves of separate data")
         ]
         if self.joint is not None:
             parts.append(f"all ranks at once {format_f_test(self.joint)}, {format_p_value(self.joint.p_value)}")

@@ -151,10 +151,16 @@ def fit_estimators(harvest: Harvest) -> dict[str, Jackknife]:
 
 
 def report_support(context: Context) -> Iterator[Finding]:
-    """Report the degrees of freedom of all ranks."""
+    """Report the degrees of freedom of all ranks, except what `find_few_degrees` says of some of them."""
     known = {one.rank: one.degrees_of_freedom for one in context.support if one.degrees_of_freedom is not None}
     unknown = [one.rank for one in context.support if one.degrees_of_freedom is None]
-    parts = [f"{_ranks_have(list(known))} {min(known.values()):,.0f} degrees of freedom or more"] if known else []
+    strong = {rank: degrees for rank, degrees in known.items() if degrees >= _FEW_DEGREES}
+    parts = []
+    if strong:
+        parts += [f"{_ranks_have(list(strong))} {min(strong.values()):,.0f} degrees of freedom or more"]
+    elif known:
+        least, most = (f"{end:.1f}" for end in (min(known.values()), max(known.values())))
+        parts += [f"{_ranks_have(list(known))} {least if least == most else f'{least} to {most}'} degrees of freedom"]
     parts += [f"{_ranks_have(unknown)} no standard error"] if unknown else []
     message = "; ".join(parts)
     evidence = {"ranks": [one.to_dict() for one in context.support]}
@@ -191,11 +197,13 @@ def find_few_degrees(context: Context) -> Iterator[Finding]:
     ranks = [one.rank for one in weak]
     whole = len(weak) == len(known)
     subject = _ranks_have(ranks)
+    few = f"{_FEW_DEGREES:.0f} degrees of freedom"
     yield Finding(
         "few-degrees-of-freedom",
         "warning" if whole else "info",
-        (f"The whole curve depends on few queries: {subject}" if whole else subject[:1].upper() + subject[1:])
-        + f" fewer than {_FEW_DEGREES:.0f} degrees of freedom (the fewest: {least:.1f})",
+        f"The whole curve depends on few queries: no rank has {few} or more"
+        if whole
+        else f"{subject[:1].upper()}{subject[1:]} fewer than {few} (the fewest: {least:.1f})",
         len(weak),
         evidence={"ranks": ranks},
         remedy="The intervals allow for it and are wide. Harvest a longer period, or use plan to see how much data is "

@@ -212,7 +212,7 @@ class History:
             raise CurveError(
                 f"The last {days:,} days of the history begin with data of {after[0].date - timedelta(days=span - 1)}, "
                 f"which is in the reference period (up to {before[-1].date}), if each curve has {span:,} "
-                f"day{'s'[: span > 1]} of data (span). Check fewer days, or add later days."
+                f"day{'s'[: span > 1]} of data. Check fewer days, add later days, or give another span."
             )
         settings = list(dict.fromkeys(day.estimated_with for day in (*before, *after)))
         if len(settings) > 1:
