@@ -124,10 +124,13 @@ def test_damaged_log_is_rejected_unless_forced(clicked: int, said: str, layout: 
 
 
 def test_buckets_of_an_engine_and_of_a_query_differ(tmp_path: Path) -> None:
-    log = posbias.simulate(posbias.World(queries=20))
+    one, other = (posbias.simulate(posbias.World(queries=20, seed=seed)) for seed in (0, 1))
     with run_duckdb() as execute:
-        path = to_csv(execute(posbias.harvest_sql("duckdb", "clicks", **WIDE), {"clicks": log}), tmp_path)
-    merged = posbias.merge([posbias.Harvest.load(path), posbias.harvest(posbias.ClickLog(log))])
+        path = to_csv(execute(posbias.harvest_sql("duckdb", "clicks", **WIDE), {"clicks": one}), tmp_path)
+    # The same log is refused: both ways of counting it have the same clicks of every ranker and rank.
+    with pytest.raises(posbias.PosbiasError, match="hold the same rows"):
+        posbias.merge([posbias.Harvest.load(path), posbias.harvest(posbias.ClickLog(one))])
+    merged = posbias.merge([posbias.Harvest.load(path), posbias.harvest(posbias.ClickLog(other))])
     assert "different buckets" in merged.findings[-1].message
 
 

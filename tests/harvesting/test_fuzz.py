@@ -393,8 +393,8 @@ def test_random_logs_agree_with_the_oracle(capsys: pytest.CaptureFixture[str]) -
             print(f"\n{seed - first:,} random logs from seed {first}; of them, compared further: {dict(DONE)}")
 
 
-# The last has a folder for each value of a column called $1.
-@pytest.mark.parametrize("seed", [*range(6), 30000044])
+# The last two have a folder for each value of a column called $1, and a segment without a page view that counts.
+@pytest.mark.parametrize("seed", [*range(6), 30000044, 956523866214])
 def test_random_logs_agree_on_every_engine(seed: int, each_engine: str) -> None:
     try_seed(seed, ON_SPARK)
 

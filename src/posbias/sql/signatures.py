@@ -303,7 +303,8 @@ def signature_pair_sums(plan: QueryPlan, firsts: Sequence[int]) -> str:
                 "weighted",
                 "w(q,d,k), as a share of all page views, so that harvests of several days add up.",
                 f"SELECT {comma([f's.{n}' for n in segments], 's.bucket', 's.rank', 's.impressions', 's.clicks')},\n"
-                f"  {served},\n  1e0 * ({weight}) / ({total}) AS w\nFROM with_rank s\nJOIN page_views v ON {on}",
+                f"  {served},\n  1e0 * ({weight}) / NULLIF({total}, 0) AS w\n"
+                f"FROM with_rank s\nJOIN page_views v ON {on}",
             ),
             Step(
                 "other_ranks",
