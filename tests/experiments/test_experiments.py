@@ -666,14 +666,16 @@ def test_experiments_without_judgments_do_not_load_them(name: str, monkeypatch: 
         audit_logs=2,
         crawler_logs=2,
     )
-    # Few draws make the test fast; it does not check the accuracy of plans.
+    # Few draws and settings make the test fast; it does not check the accuracy of plans.
     monkeypatch.setattr(scenarios, "DRAWS", 2)
+    monkeypatch.setattr(evaluation, "USERS", dict(list(evaluation.USERS.items())[:2]))
     shares: list[float] = []
     one, again, other = (
         EXPERIMENTS[name](Laboratory(none, sizes, seed, lambda _, share: shares.append(share))) for seed in (1, 1, 2)
     )
     assert str(one.rows) == str(again.rows) != str(other.rows)
-    assert shares == [0.25, 0.5, 0.75, 1] * 3
+    steps = 8 if name == "evaluation" else 4
+    assert shares == [step / steps for step in range(1, steps + 1)] * 3
     keys = ("setting", "estimator", "ranking", "method")
     assert len(one.rows) == len({tuple(row.get(key) for key in keys) for row in one.rows})
 

@@ -174,13 +174,14 @@ def test_misspelled_ranker_column_is_reported() -> None:
         posbias.harvest(posbias.ClickLog(log))
 
 
-def test_invalid_windows_are_rejected() -> None:
+def test_invalid_windows_are_rejected(each_engine: str) -> None:
     log = posbias.simulate(posbias.World(queries=20), "replay")
     time = pa.array(np.arange(len(log)), pa.timestamp("us"))
     with pytest.raises(posbias.LogError, match="a point in time; a window must be a period such as a day"):
         posbias.harvest(posbias.ClickLog(log.append_column("at", time), window="at"))
     # The query that the message offers runs, also if the column has the name of its result.
-    offered = {"sql": 'SELECT *, CAST("Day" AS DATE) AS day_only FROM source', "window": "day_only"}
+    day = '"Day"' if each_engine == "duckdb" else "`Day`"
+    offered = {"sql": f"SELECT *, CAST({day} AS DATE) AS day_only FROM source", "window": "day_only"}
     with pytest.raises(posbias.LogError) as refused:
         posbias.harvest(posbias.ClickLog(log.append_column("Day", time), window="Day"))
     assert all(f"{name}={value!r}" in str(refused.value) for name, value in offered.items())

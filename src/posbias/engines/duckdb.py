@@ -137,7 +137,7 @@ def open_duckdb_log(
             opened, rankings, extra, findings = open_events(con, log, log.source, progress, extra_tables or {}, outputs)
         else:
             opened, rankings, extra = open_log_tables(con, log, extra_tables or {}, outputs)
-        schema = resolve_log(log, opened.columns, rankings.columns if rankings else None)
+        schema = resolve_log(log, opened.columns, rankings.columns if rankings else None, DuckDBLog.dialect.quote)
         if log.part is not None:
             with translate_errors(schema):
                 keep_part(con, log.part, split_column(log, schema, opened.columns))

@@ -158,7 +158,7 @@ def open_spark_log(log: ClickLog, session: SparkSession, *, progress: Progress) 
         resources = stack.pop_all()
     tables = {"log": opened.frame} | ({} if rankings is None else {"rankings": rankings.frame})
     with resources, temporary_views(session, tables) as views:
-        schema = resolve_log(log, opened.columns, rankings.columns if rankings else None)
+        schema = resolve_log(log, opened.columns, rankings.columns if rankings else None, SparkLog.dialect.quote)
         if schema.natural:
             from pyspark.sql.functions import lit
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from itertools import product
@@ -92,9 +92,10 @@ _ARRAY = re.compile(r"(?P<duckdb>.+)\[\d*\]$|^ARRAY<(?P<spark>.+)>$")
 _TEXTS = ("VARCHAR", "JSON")
 
 
-def resolve_log(log: ClickLog, table: Columns, second: Columns | None) -> Schema:
-    """Return the schema of a log from its columns and those of its rankings table."""
+def resolve_log(log: ClickLog, table: Columns, second: Columns | None, quote: Callable[[str], str]) -> Schema:
+    """Return the schema of a log from its columns and those of its rankings table; `quote` is for offered queries."""
     schema = _match(log, table, second or Columns({}, {}))
+    _check_window(log.window, table.types, quote)
     return _by_engine_names(schema, table.names, second.names if second else {})
 
 
@@ -302,7 +303,6 @@ def _match(log: ClickLog, table: Columns, second: Columns) -> Schema:
     _check_types(wanted, columns, rank_columns.values(), "the log")
     if natural and rank_columns:
         raise _missing_ranker_column(columns, rank_columns.values())
-    _check_window(wanted.get("window"), columns)
     if layout is Layout.REPLAY and "time" not in wanted:
         unused = {_plain(c): c for c, type_ in columns.items() if c not in wanted.values() and not NESTED.search(type_)}
         if found_time := next((unused[name] for name in _TIME_NAMES if name in unused), None):
@@ -564,7 +564,7 @@ def _check_types(ids: Mapping[str, str], types: Mapping[str, str], ranks: Iterab
             )
 
 
-def _check_window(window: str | None, columns: Mapping[str, str]) -> None:
+def _check_window(window: str | None, columns: Mapping[str, str], quote: Callable[[str], str]) -> None:
     """Raise an error if the window is a point in time: hardly two rows share one, so nothing could be compared."""
     if window is not None and columns[window].startswith(("TIMESTAMP", "TIME")):
         day = "day"
@@ -574,7 +574,7 @@ def _check_window(window: str | None, columns: Mapping[str, str]) -> None:
             "window-is-timestamp",
             f"Column {window!r} is {columns[window]}, a point in time; a window must be a period such as a day",
             "Name a column of days or weeks, or make one with a query.",
-            arguments={"sql": f'SELECT *, CAST("{window}" AS DATE) AS {day} FROM source', "window": day},
+            arguments={"sql": f"SELECT *, CAST({quote(window)} AS DATE) AS {day} FROM source", "window": day},
         )
 
 
