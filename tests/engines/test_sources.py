@@ -581,7 +581,8 @@ def test_column_names(kind: str, layout: Any, tmp_path: Path) -> None:
     assert_same(harvest(write_csv(renamed, tmp_path / "log.csv"), **names), want)
     assert_same(harvest(renamed, **names, duplicates="drop"), want)
     found = posbias.check(posbias.ClickLog(renamed, **names), max_rank=6)
-    assert [f.code for f in found.findings if f.code != "overlap-not-tested"] == []
+    # In replay without a time, and only there, check says that it could not compare times.
+    assert [f.code for f in found.findings] == ["overlap-not-tested"] * (want.layout.value == "replay")
     assert (found.rows, found.page_views) == (len(table), want.page_views)
 
 
