@@ -42,9 +42,13 @@ class Lie:
     told_by: str = "estimate"
 
 
-@cache
 def healthy(replay: bool, views: int, seed: int = 1) -> Frame:
-    """Return a healthy log of 300 queries, of which p_k = 1 / k is the true curve."""
+    """Return a healthy log of 300 queries, of which p_k = 1 / k is the true curve. The caller may change it."""
+    return _draw_healthy(replay, views, seed).copy()
+
+
+@cache
+def _draw_healthy(replay: bool, views: int, seed: int) -> Frame:
     setting = Setting(views=views, queries=300, replay=replay)
     frame: Frame = draw_log(setting, seed).to_pandas()
     frame["hour"] = frame.impression_id // 40
