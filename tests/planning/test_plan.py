@@ -629,6 +629,12 @@ def test_the_command_prints_and_draws(folder: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_command_rejects_a_share_in_place_of_percent(folder: Path) -> None:
+    shown = run(str(folder / "h.parquet"), "--precision", "0.03", "--no-scenarios")
+    assert shown.exit_code == 2
+    assert "Write 3 for ±3%" in " ".join(shown.stderr.split())
+
+
 def test_the_command_assumes_a_curve_of_an_estimate(folder: Path) -> None:
     common = ("--assume", "--max-rank", "3", "--estimator", "all-pairs", "--json")
     found = run(*common, "--curve", str(folder / "curve.json"), "--rankers", "3", "--traffic", "a=2,b=1,c=1")

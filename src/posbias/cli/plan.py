@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Flags that describe an assumed world, and flags that go with a log and with an assumed world.
 _WORLD_FLAGS = ("eta", "curve", "rankers", "similarity", "quality", "repeats", "relevant", "noise")
+# In percent. A smaller number is a share that was meant for the library.
+_FINEST_PRECISION = 0.1
 _COMMON_FLAGS = (
     "precision",
     "estimator",
@@ -61,6 +63,16 @@ def _parse_rankers(ctx: click.Context, param: click.Parameter, value: str) -> tu
     return tuple(name.strip() for name in value.split(","))
 
 
+def _check_precision(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """Return the precision in percent; reject a share, which is what the library takes."""
+    if value < _FINEST_PRECISION:
+        raise click.BadParameter(
+            f"{value:g} is in percent and too small; the finest is {_FINEST_PRECISION:g}. Write {value * 100:g} for "
+            f"±{value * 100:g}%."
+        )
+    return value
+
+
 @click.command(
     cls=SectionedCommand,
     sections={
@@ -86,6 +98,7 @@ def _parse_rankers(ctx: click.Context, param: click.Parameter, value: str) -> tu
     default=5.0,
     show_default=True,
     metavar="PERCENT",
+    callback=_check_precision,
     help="Wanted precision: half-width of the intervals, in percent.",
 )
 @estimator_option(multiple=True, help="Estimator to plan for; may be repeated.")
