@@ -406,7 +406,7 @@ class Layout(StrEnum):
     REPLAY = (
         "replay",
         "log",
-        "ranks are learnt from recurring queries",
+        "ranks are learned from recurring queries",
         "harmonic",
         "were shown at several positions by one and the same ranker",
         "Otherwise each position counts by its share, or refuse such logs with non_functional='refuse'.",
