@@ -92,6 +92,16 @@ def test_saved_harvest_is_read_back(kind: str, tmp_path: Path) -> None:
     assert_same(posbias.Harvest.load(tmp_path / "x.harvest"), HARVESTS[kind])
 
 
+def test_a_finding_that_lists_positions_is_read_back(tmp_path: Path) -> None:
+    rows = posbias.simulate(posbias.World(queries=300, max_rank=4)).to_pylist()
+    log = posbias.ClickLog(pa.Table.from_pylist([row for row in rows if row["clicked"] or row["position"] in (1, 3)]))
+    harvest = posbias.harvest(log, max_rank=4, force=True)
+    [finding] = [finding for finding in harvest.findings if finding.code == "only-clicks-at-position"]
+    assert finding.evidence == {"positions": [2, 4]}
+    harvest.save(tmp_path / "x.harvest")
+    assert finding in posbias.Harvest.load(tmp_path / "x.harvest").findings
+
+
 @pytest.mark.parametrize("kind", HARVESTS)
 def test_checksum_follows_the_documentation(kind: str, tmp_path: Path) -> None:
     """docs/harvest_file.md, followed by hand."""
@@ -374,7 +384,8 @@ def test_edited_fields_are_rejected(name: str, tmp_path: Path) -> None:
         ("count", -1),
         ("count", 1.5),
         ("example", 3),
-        ("evidence", {"rows": [1]}),
+        ("evidence", {"rows": [[1]]}),
+        ("evidence", {"rows": {"a": [1]}}),
         ("evidence", []),
         ("remedy", None),
         ("arguments", {"query": 1}),

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from posbias.judging.compare import fit_harvest
 from tests.estimators.test_all_pairs import maximise_by_scipy, unique_ratios
 from tests.harvesting.test_harvest import assert_equal, served
 from tests.learning.test_evaluate import judge
+from tests.learning.test_weights import a_curve
 from tests.support import oracle, sparks
 from tests.support.fuzzing import CONTAINERS, ON_SPARK, Trial, click_log, draw, write_beside
 from tests.support.logs import Log
@@ -232,15 +234,22 @@ def _propensity(estimator: Any, harvest: posbias.Harvest) -> Any:
 
 
 def assert_weights(trial: Trial, folder: Path) -> bool:
-    """Compare impressions, clicks, exposure and weight of all pairs with plain sums."""
+    """Compare impressions, clicks, exposure and weight of all pairs with plain sums; each segment has its own curve."""
+    chance = random.Random(len(trial.log.rows))
     rows = [row for row in trial.log.rows if oracle.impressions(row)]
-    deepest = max(row["position"] for row in rows)
-    p = [1 / (1 + 0.3 * k) for k in range(deepest)]
-    found = posbias.ips_weights(click_log(trial), p, cap=2.0, force=True).table
+    deepest, cap = max(row["position"] for row in rows), chance.choice([None, 1.0, 2.0, 20.0])
+    keys = list(dict.fromkeys(_key(trial, row) for row in rows)) if trial.by else [()]
+    curves = {key: [1 / (1 + fall * k) for k in range(deepest)] for fall, key in enumerate(keys, start=1)}
+    given: Any = curves[keys[0]]
+    if trial.by:
+        parts = {key: a_curve(p) for key, p in curves.items()}
+        given = replace(parts[keys[0]], by=trial.by, segments=parts)
+    found = posbias.ips_weights(click_log(trial), given, cap=cap, force=True).table
     sums: dict[Any, list[float]] = defaultdict(lambda: [0, 0, 0.0, 0.0])
     for row in rows:
-        shown, clicks, examined = oracle.impressions(row), oracle.clicks(row), p[row["position"] - 1]
-        added = shown, clicks, shown * examined, clicks * min(1 / examined, 2.0)
+        shown, clicks = oracle.impressions(row), oracle.clicks(row)
+        examined = curves[_key(trial, row) if trial.by else ()][row["position"] - 1]
+        added = shown, clicks, shown * examined, clicks * min(1 / examined, cap or math.inf)
         sums[oracle.query_doc(row)] = [a + b for a, b in zip(sums[oracle.query_doc(row)], added, strict=True)]
     columns = [found[name].to_pylist() for name in ("impressions", "clicks", "exposure", "weight")]
     np.testing.assert_allclose(sorted(zip(*columns, strict=True)), sorted(map(tuple, sums.values())), rtol=1e-9)
@@ -263,7 +272,8 @@ def assert_evaluation(trial: Trial, folder: Path) -> bool:
     if "score" in (names.query, names.doc):
         return False
     ranking = write_beside(trial, columns, folder / "ranking")
-    found = posbias.evaluate(click_log(trial), {"new": ranking}, score="score", max_rank=M, force=True)
+    metric = chance.choice(["dcg", "dcg@3", "precision", "rank"])
+    found = posbias.evaluate(click_log(trial), {"new": ranking}, score="score", metric=metric, max_rank=M, force=True)
     if any("only the top" in note for note in found.notes):
         return False
     p = fit_harvest(posbias.harvest(click_log(trial), max_rank=M, force=True), None, 0.95).propensity_.tolist()
@@ -272,8 +282,12 @@ def assert_evaluation(trial: Trial, folder: Path) -> bool:
     for (query, doc), score in scores.items():
         by_query[query][doc] = score
 
+    last = min(M, 3) if metric == "dcg@3" else M
+
     def gain(rank: int) -> float:
-        return 1 / math.log2(rank + 1) if rank <= M else 0.0
+        if metric == "rank":
+            return float(rank)
+        return (1 / M if metric == "precision" else 1 / math.log2(rank + 1)) if rank <= last else 0.0
 
     assert found["new"].value.value == pytest.approx(judge(rows, by_query, p, gain, M), rel=1e-8)
     # If pages have gaps and no ids, what the log showed on each page is not known; a finding says so if it matters.
@@ -317,18 +331,35 @@ def assert_windows(trial: Trial, folder: Path) -> bool:
     return True
 
 
-FURTHER = (assert_evaluation, assert_events, assert_windows)
+def assert_merged(trial: Trial, folder: Path) -> bool:
+    """Compare the merged harvests of two files, each with half of the queries, with the definitions."""
+    # Sums that are weighted by traffic are weighted by that of each half.
+    if not trial.whole_pages or (trial.max_strata == 0 and not _by_exposure(trial)):
+        return False
+    halves = []
+    for half in (0, 1):
+        rows = [i for i, row in enumerate(trial.log.rows) if row["query"] % 2 == half]
+        if not any(oracle.impressions(trial.log.rows[i]) for i in rows):
+            return False
+        columns = {name: (type_, [values[i] for i in rows]) for name, (type_, values) in trial.columns.items()}
+        log = posbias.ClickLog(write_beside(trial, columns, folder / f"half {half}"), **trial.arguments)
+        halves.append(run(trial, log))
+    assert_harvest(trial, posbias.merge(halves))
+    return True
+
+
+FURTHER = (assert_evaluation, assert_events, assert_windows, assert_merged)
 # How often each compared something, for what `make fuzz` prints.
 DONE: Counter[str] = Counter()
 
 
 def try_further(seed: int, trial: Trial, harvest: posbias.Harvest, folder: Path) -> None:
     """Compare the curves of a sound log, and the first of the other results for which it has what that needs."""
-    first = seed % len(FURTHER)
+    first = seed % (len(FURTHER) + 1)
     DONE["assert_curves"] += assert_curves(trial, harvest, folder)
     # Spark makes no weights.
     last = [assert_weights] if posbias.engines.DEFAULT == "duckdb" else []
-    for check in (*FURTHER[first:], *FURTHER[:first], *last):
+    for check in (*FURTHER[first:], *last, *FURTHER[:first]):
         try:
             compared = check(trial, folder)
         except posbias.PosbiasError as error:
@@ -359,6 +390,8 @@ def try_seed(seed: int, containers: tuple[str, ...] = tuple(CONTAINERS)) -> None
         trial = draw(seed, Path(folder), containers)
         try:
             harvest = run(trial)
+            harvest.save(Path(folder) / "kept.harvest")
+            kept = posbias.Harvest.load(Path(folder) / "kept.harvest")
         except posbias.PosbiasError as error:
             if not trial.defect and any(counted(trial.log, trial.max_rank)[0]):
                 raise AssertionError(f"seed {seed}, {trial}, was refused: {error}\nAgain: {again}") from error
@@ -368,7 +401,8 @@ def try_seed(seed: int, containers: tuple[str, ...] = tuple(CONTAINERS)) -> None
         if {finding.code for finding in harvest.findings} & set(trial.found):
             return
         try:
-            assert_harvest(trial, harvest)
+            assert_harvest(trial, kept)
+            assert kept.findings == tuple(replace(finding, example=None) for finding in harvest.findings)
             if not trial.defect and trial.container != "reader":
                 try_further(seed, trial, harvest, Path(folder))
         except AssertionError as error:

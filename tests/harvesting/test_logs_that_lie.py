@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -48,9 +49,11 @@ def lying_log(lie: Lie) -> posbias.ClickLog:
 
 
 def harvest(log: posbias.ClickLog) -> posbias.Harvest:
-    with warnings.catch_warnings():
+    """Return the harvest of a log, read back from its file with all its findings."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore", posbias.PosbiasWarning)
-        return posbias.harvest(log, force=True, engine=DuckDB(threads=1))
+        posbias.harvest(log, force=True, engine=DuckDB(threads=1)).save(Path(folder) / "x.harvest")
+        return posbias.Harvest.load(Path(folder) / "x.harvest")
 
 
 @cache

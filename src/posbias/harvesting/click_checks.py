@@ -891,7 +891,7 @@ def _flat_finding(a: FloatArray, b: FloatArray, m: FloatArray, at: IntArray, sam
         sample (str, default ""): words for the sample.
     """
     # From few buckets there is no telling how much they differ, as for intervals.
-    if len(np.unique(at)) < _FEWEST_BUCKETS or a.sum() == 0 or m.sum() >= _STEEP * b.sum():
+    if len(np.unique(at)) < _FEWEST_BUCKETS or a.sum() == 0 or not 0 < m.sum() < _STEEP * b.sum():
         return []
     size = int(at.max()) + 1
     ratio = a.sum() / b.sum()

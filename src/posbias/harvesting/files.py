@@ -694,6 +694,12 @@ def _read_scalar(value: Any, where: str) -> Any:
     return value
 
 
+def _read_evidence(value: Any, where: str) -> Any:
+    """Return a scalar, or several in a list or by name."""
+    several: dict[type, Reader[Any]] = {list: list_of(_read_scalar), dict: dict_of(_read_scalar)}
+    return several.get(type(value), _read_scalar)(value, where)
+
+
 def _read_warning(value: Any, where: str) -> Finding:
     return Finding("note", "warning", text(value, where).removesuffix("."))
 
@@ -705,7 +711,7 @@ def _read_finding(value: Any, where: str) -> Finding:
         "what": text,
         "count": integer(),
         "example": nullable(text),
-        "evidence": dict_of(_read_scalar),
+        "evidence": dict_of(_read_evidence),
         "remedy": text,
         "arguments": dict_of(_read_argument),
     }
