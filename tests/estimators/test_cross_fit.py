@@ -67,7 +67,7 @@ def swapped(*links: tuple[int, int, int, int], buckets: int = 8) -> Harvest:
 # ---- The score
 
 
-def score_by_views(strata, x, relevance, a, by_design):
+def score_by_views(strata, x, relevance, a, by_design, equal_clicks):
     """The score as the formulas have it: a cell, a rank and a view at a time."""
     p, total = np.exp(x), np.zeros(strata.max_rank)
     n = strata.views.sum(axis=0)
@@ -86,7 +86,7 @@ def score_by_views(strata, x, relevance, a, by_design):
             continue
         r0 = relevance[s]
         exposure, clicked = sum(v[0] * p[k] for k, v in ranks.items()), sum(v[1] for v in ranks.values())
-        f = {k: 1 / (1 - min(p[k] * r0, 0.9)) for k in ranks}
+        f = {k: 1 if equal_clicks else 1 / (1 - min(p[k] * r0, 0.9)) for k in ranks}
         residual = dict.fromkeys(ranks, 0.0)
         for k, (views, clicks, _) in ranks.items():
             for view in range(int(views)):
@@ -99,22 +99,27 @@ def score_by_views(strata, x, relevance, a, by_design):
     return total
 
 
+@pytest.mark.parametrize("equal_clicks", [False, True])
 @pytest.mark.parametrize("a", [0.5, 8.0])
-def test_score_equals_the_sum_over_views(harvest, a):
+def test_score_equals_the_sum_over_views(harvest, a, equal_clicks):
     strata = harvest.strata()
     rng = np.random.default_rng(0)
     x, relevance = np.log(rng.uniform(0.1, 1.4, 4)), rng.uniform(0.05, 0.95, strata.size)
     rows = CellRows.of(strata, by_design=strata.by_design)
-    found = ScoreTerms.at(x, rows, strata.views.sum(axis=0), RelevanceGuess(relevance, 1 / a)).by_bucket().sum(axis=0)
-    np.testing.assert_allclose(found, score_by_views(strata, x, relevance, a, strata.by_design), rtol=1e-9, atol=1e-8)
+    guess = RelevanceGuess(relevance, 1 / a, equal_clicks=equal_clicks)
+    found = ScoreTerms.at(x, rows, strata.views.sum(axis=0), guess).by_bucket().sum(axis=0)
+    expected = score_by_views(strata, x, relevance, a, strata.by_design, equal_clicks)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-8)
 
 
+@pytest.mark.parametrize("equal_clicks", [False, True])
 @pytest.mark.parametrize("trust", [None, 0.0, 0.5, 2.0])
-def test_jacobians_are_derivatives_of_the_score(harvest, trust, monkeypatch):
+def test_jacobians_are_derivatives_of_the_score(harvest, trust, equal_clicks, monkeypatch):
     strata = harvest.strata()
     rng = np.random.default_rng(1)
     x, n = np.log(rng.uniform(0.1, 1.0, 4)), strata.views.sum(axis=0)
-    guess = None if trust is None else RelevanceGuess(rng.uniform(0.05, 0.95, strata.size), trust)
+    relevance = rng.uniform(0.05, 0.95, strata.size)
+    guess = None if trust is None else RelevanceGuess(relevance, trust, equal_clicks=equal_clicks)
     rows = CellRows.of(strata, by_design=strata.by_design).weighted(rng.integers(0, 3, strata.buckets).astype(float))
 
     def gradient(x, n):

@@ -12,7 +12,8 @@ g(x) = 0 with p_1 = 1::
     g_k = Σ_c (R_ck − w_ck Σ_j R_cj)                 the score
 
 The score has mean 0 at the true curve for every guess t, because which ranker served a view is random; a better guess
-only makes it more precise. r0 is the click rate of documents with similar ranks, and a how many views it counts for. In
+only makes it more precise. r0 is the click rate of documents with similar ranks, and a how many views it counts for. If
+the harvest has units, such as users, f = 1: the clicks of a user vary together, and the most where they are likely. In
 replay D = N, t cancels, and R = f C. `docs/theory.md` derives all this (section "CrossFit").
 """
 
@@ -148,6 +149,7 @@ class CrossFit(Estimator["CrossFitCounts"]):
     ranker of each page view was drawn independently; if it was not, `dispersion_` shows it and a note says so.
 
     Where the ranks by all rankers are not known (replay), exposure is as observed and the guess only weights the views.
+    If the harvest has units, such as users, all clicks count equally, because the clicks of a unit vary together.
 
     Arguments:
         exposure (str or None, default None): "design", the traffic of the rankers that put a document at a rank, or
@@ -179,6 +181,8 @@ class CrossFit(Estimator["CrossFitCounts"]):
     no_click_reason = "no click at rank {rank} on documents that also appear at other ranks"
 
     dispersion_: float
+    # Whether clicks count equally although the harvest has no units: it is counted by units itself.
+    _equal_clicks = False
 
     def __init__(
         self,
@@ -205,7 +209,8 @@ class CrossFit(Estimator["CrossFitCounts"]):
                 "put a document. Leave exposure out, or log every ranker's rank (ranks or rankings)."
             )
         by_design = strata.by_design and self.exposure != "observed"
-        return CrossFitCounts.of(strata, by_design=by_design, relevance=self.relevance)
+        equal = self._equal_clicks or harvest.units is not None
+        return CrossFitCounts.of(strata, by_design=by_design, relevance=self.relevance, equal_clicks=equal)
 
     def curves(self, counts: CrossFitCounts, weights: FloatArray) -> FloatArray:
         """Return the curve for each row of bucket weights; refits take one Newton step from the estimate."""
@@ -235,7 +240,9 @@ class CrossFit(Estimator["CrossFitCounts"]):
         """
         parameters = self.parameters()
         guessed = parameters["relevance"] == "guessed"
-        return CrossFit(**parameters | ({"relevance": "signature"} if guessed else {}))
+        estimator = CrossFit(**parameters | ({"relevance": "signature"} if guessed else {}))
+        estimator._equal_clicks = True
+        return estimator
 
     def assumption_notes(self, harvest: Harvest, counts: CrossFitCounts) -> tuple[str, ...]:
         """Return a note if traffic changed within the harvest, and how far guesses of relevance correct for it."""
@@ -290,6 +297,7 @@ class CrossFitCounts:
         signatures (StratumSignatures): the ranks of each stratum, from which r0 is estimated.
         relevance (str): how relevance is guessed, as in `CrossFit`.
         used_buckets (array of bool): which buckets of the harvest are used.
+        equal_clicks (bool): whether all clicks count equally: f = 1.
         depth (PageDepth or None): how often rankers show what they rank; None if always, or if exposure is observed.
         left_out_note (str or None): why some buckets were left out, if any were.
     """
@@ -299,15 +307,16 @@ class CrossFitCounts:
     signatures: StratumSignatures
     relevance: str
     used_buckets: BoolArray
+    equal_clicks: bool = False
     depth: PageDepth | None = None
     left_out_note: str | None = None
 
     @classmethod
-    def of(cls, strata: Strata, *, by_design: bool, relevance: str) -> CrossFitCounts:
+    def of(cls, strata: Strata, *, by_design: bool, relevance: str, equal_clicks: bool = False) -> CrossFitCounts:
         """Return the counts of a harvest's strata, without the few buckets that distort its traffic."""
         every = np.ones(strata.buckets, dtype=np.bool_)
         rows, signatures = CellRows.of(strata, by_design=by_design), StratumSignatures.of(strata)
-        whole = cls(rows, strata.views, signatures, relevance, every)
+        whole = cls(rows, strata.views, signatures, relevance, every, equal_clicks)
         if not by_design:
             return whole
         whole = whole._with_depth(strata)
@@ -465,7 +474,7 @@ class CrossFitCounts:
             # As observed, the guess only weights the views, whatever b is.
             if step < _B_STEPS and self.relevance == "guessed" and rows.design is not None and not self.sticky:
                 b = choose_b(x, rows, r0)
-            guess = RelevanceGuess(r0, b)
+            guess = RelevanceGuess(r0, b, equal_clicks=self.equal_clicks)
             next_x = solve_score(x, rows, self.traffic, guess, ranks, steps=1)
             if next_x is None:
                 return self._solve_without_guess(start, merged, ranks), "no root near the start"
@@ -912,11 +921,13 @@ class RelevanceGuess:
         r0 (array): the relevance of each stratum.
         b (float): 1 / a, the weight of one view of the cell itself relative to the whole of r0.
         bucket_level (array or None): a factor of r0 for each bucket, where buckets differ in relevance.
+        equal_clicks (bool): whether all clicks count equally, f = 1, instead of by the inverse variance of each.
     """
 
     r0: FloatArray
     b: float
     bucket_level: FloatArray | None = None
+    equal_clicks: bool = False
 
     def at(self, rows: CellRows) -> FloatArray:
         """Return r0 of each row."""
@@ -1049,9 +1060,10 @@ class ScoreTerms:
         f, log_f_slope = np.ones(len(rows)), np.zeros(len(rows))
         if guess is not None:
             r0 = guess.at(rows)
-            chance = p * r0
-            f = 1 / (1 - np.minimum(chance, _MAX_CLICK_CHANCE))
-            log_f_slope = np.where(chance < _MAX_CLICK_CHANCE, chance * f, 0.0)
+            if not guess.equal_clicks:
+                chance = p * r0
+                f = 1 / (1 - np.minimum(chance, _MAX_CLICK_CHANCE))
+                log_f_slope = np.where(chance < _MAX_CLICK_CHANCE, chance * f, 0.0)
         if not _uses_views(rows, guess):
             residual, own_slope, exposure_slope = f * rows.clicks, log_f_slope * f * rows.clicks, None
         else:
