@@ -9,6 +9,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -608,6 +609,9 @@ def test_a_reason_that_several_ranks_share_is_printed_once() -> None:
     assert lines[-2:] == ["! Ranks 2, 3 and 5: thin.", r"! Ranks 6 and 7: \x1b[2J."]
     assert [line.endswith("alone") for line in lines[2:-2]] == [False, False, False, True, False, False, False]
     assert curve.to_text().count("thin") == 1
+    # An interval allows for what its reason says, so it is no warning.
+    bounded = small(max_rank=7, positions=tuple(replace(p, low=0.4, high=0.6) for p in positions[:5]), covariance=None)
+    assert bounded.to_text().splitlines()[-1] == "· Ranks 2, 3 and 5: thin."
     # Programs find it where it belongs.
     assert [p["reason"] for p in curve.to_dict()["positions"]] == reasons
 

@@ -352,7 +352,12 @@ def _table(curve: Curve, truth: Sequence[float] | None, joint: bool) -> str:
     top = max((p for p in known if p is not None), default=0.0) or 1.0
     bars = [None if p is None else p / top for p in known]
     drawn = table(_columns(curve, truth, joint), bars=bars, remarks=_remarks(curve))
-    return "\n".join([drawn, *(line for note in _notes(curve) for line in wrap(printable(note), "! "))])
+    # An interval allows for what its reason says: that is information. A rank without one is a problem.
+    ends = {p.position: p.low for p in curve.positions}
+    signs = ["! " if any(ends[rank] is None for rank in ranks) else "· " for ranks in _shared(curve).values()]
+    signs += ["! "] * len(curve.notes)
+    notes = [wrap(printable(note), sign) for sign, note in zip(signs, _notes(curve), strict=True)]
+    return "\n".join([drawn, *(line for note in notes for line in note)])
 
 
 def _columns(curve: Curve, truth: Sequence[float] | None = None, joint: bool = False) -> list[Column]:
