@@ -225,6 +225,14 @@ def test_an_application_that_cuts_its_pages_is_named_in_a_text_file(tmp_path: Pa
         assert found[CUT].message.startswith("Where 'device' is 'phone', ")
 
 
+def test_a_user_is_not_named_as_an_application() -> None:
+    """A harvest file keeps the finding, and holds no ids."""
+    lie = next(lie for lie in LIES if lie.found == "pages-begin-late" and lie.severity == "error" and lie.replay)
+    frame = lie.spoil(healthy(True, VIEWS), np.random.default_rng(0)).rename(columns={"device": "user_id"})
+    found = {f.code: f for f in harvest(log_of(frame, impression="impression_id", unit="user_id")).findings}
+    assert "phone" not in str(found["pages-begin-late"])
+
+
 def test_the_remedy_for_first_positions_runs() -> None:
     lie = next(lie for lie in LIES if lie.found == "pages-begin-late" and lie.severity == "error" and not lie.replay)
     log = lying_log(lie)

@@ -792,8 +792,12 @@ def _column_of_first_position(opened: OpenLog, plan: QueryPlan) -> tuple[str | N
 
 
 def _free_columns(schema: Schema) -> list[str]:
-    """Return columns that may name an application: all but ids, positions, clicks and ranks."""
-    ids = {schema.query, schema.doc, schema.impression, schema.position, schema.click, *schema.rank_columns.values()}
+    """Return columns that may name an application: all but ids, positions, clicks and ranks.
+
+    A finding names their values, and a harvest file keeps it.
+    """
+    ids = {schema.query, schema.doc, schema.impression, schema.unit}
+    ids |= {schema.position, schema.click, *schema.rank_columns.values()}
     return [name for name in schema.types if name not in ids and "[" not in schema.types[name]]
 
 
