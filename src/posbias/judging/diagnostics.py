@@ -157,7 +157,8 @@ def report_support(context: Context) -> Iterator[Finding]:
     strong = {rank: degrees for rank, degrees in known.items() if degrees >= _FEW_DEGREES}
     parts = []
     if strong:
-        parts += [f"{_ranks_have(list(strong))} {min(strong.values()):,.0f} degrees of freedom or more"]
+        more = " or more" if len(strong) > 1 else ""
+        parts += [f"{_ranks_have(list(strong))} {min(strong.values()):,.0f} degrees of freedom{more}"]
     elif known:
         least, most = (f"{end:.1f}" for end in (min(known.values()), max(known.values())))
         parts += [f"{_ranks_have(list(known))} {least if least == most else f'{least} to {most}'} degrees of freedom"]
