@@ -1,8 +1,8 @@
 """Experiment "alarms": how many healthy logs raise a warning, and how many broken logs do not?
 
 Every log passes through `check`, `estimate` and `diagnose`, as a user would do it. A log has an alarm if any of them
-has a finding of severity "warning" or "error", whatever it is about. The logs come from the simulator of the audit:
-queries follow Zipf's law unless a setting says otherwise.
+has a finding of severity "warning" or "error", whatever it is about, or if its curve has a note. The logs come from the
+simulator of the audit: queries follow Zipf's law unless a setting says otherwise.
 
 alarms.csv has a row for each setting. alarms-codes.csv has the number of logs with each code, by setting.
 """
@@ -25,14 +25,15 @@ from experiments.outcomes import ENOUGH_LOGS, Outcome, Row, Verdict, make_verdic
 from posbias.engines.duckdb import DuckDB
 from posbias.errors import PosbiasError
 from posbias.estimators import CrossFit
+from posbias.estimators.base import log_notes
 from posbias.findings import Finding, UnusableLogError, quiet, serious
 from posbias.judging.check import check
 from posbias.judging.diagnose import diagnose
 from posbias.logs.click_log import ClickLog
 
-# The largest share of healthy logs with an alarm, and what a log without a curve is counted as.
+# The largest share of healthy logs with an alarm, and what a log without a curve, or with a note on it, is counted as.
 MAX_ALARM_RATE = 0.05
-NO_CURVE = "no-curve"
+NO_CURVE, NOTED = "no-curve", "noted-curve"
 # Settings of broken logs have so many times the logs of a healthy one.
 _MORE_LOGS = 4
 # Clicks that are lost are found at least this often, other defects nearly always.
@@ -118,8 +119,11 @@ def alarms(table: pa.Table, setting: Setting) -> set[str]:
         try:
             harvest = posbias.harvest(log, max_rank=ranks, engine=engine)
             found += harvest.findings
-            one_curve = CrossFit().fit(harvest).one_curve_
-            codes |= {"contradictory-pairs"} if one_curve is not None and one_curve.contradicted else set()
+            fitted = CrossFit().fit(harvest)
+            if fitted.one_curve_ is not None and fitted.one_curve_.contradicted:
+                codes.add("contradictory-pairs")
+            elif set(fitted.notes_) - set(log_notes(harvest)):
+                codes.add(NOTED)
             found += diagnose(log, split=setting.split, max_rank=ranks, engine=engine).findings
         except UnusableLogError as error:
             found += error.findings

@@ -128,11 +128,6 @@ _BALANCED = 2.0
 _MAX_LEFT_OUT_SHARE = 0.05
 _MIN_LEFT_OUT_VIEWS = 0.5
 
-_STICKY_NOTE = (
-    "Rankers were assigned to queries, not to each page view (dispersion {:.1f}, where independent assignment gives "
-    "1). Relevance is therefore guessed from the ranks of a document alone: guesses from its own clicks would bias "
-    "the curve."
-)
 _NO_ROOT_NOTE = (
     "The estimating equations with guessed relevance have {}, so this is the curve without guesses (relevance none). "
     "It is less precise. It is biased if a few documents have most of the impressions, or if rankers were not "
@@ -146,7 +141,8 @@ class CrossFit(Estimator["CrossFitCounts"]):
     Views are compared within a bucket of queries and a stratum: documents that all rankers put at the same ranks.
     Within such a cell the ranker that was drawn decides at which rank a view was shown, so that wrong guesses do not
     bias the curve; better guesses make the intervals narrower. The estimator needs no bound on p. It assumes that the
-    ranker of each page view was drawn independently; if it was not, `dispersion_` shows it and a note says so.
+    ranker of each page view was drawn independently; if it was not, `dispersion_` shows it, and relevance is guessed
+    from similar strata alone.
 
     Where the ranks by all rankers are not known (replay), exposure is as observed and the guess only weights the views.
     If the harvest has units, such as users, all clicks count equally, because the clicks of a unit vary together.
@@ -394,11 +390,7 @@ class CrossFitCounts:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about the curve."""
         failure = self._fit[1]
-        notes = (
-            self.left_out_note,
-            _STICKY_NOTE.format(self.dispersion) if self.sticky and not failure else None,
-            _NO_ROOT_NOTE.format(failure) if failure else None,
-        )
+        notes = (self.left_out_note, _NO_ROOT_NOTE.format(failure) if failure else None)
         return tuple(note for note in notes if note)
 
     @cached_property
