@@ -334,8 +334,8 @@ def _summarize_support(one_curve: OneCurve, degrees: FloatArray) -> list[str]:
     if not np.isfinite(known).any():
         return []
     least = int(np.nanargmin(known))
-    degrees = f"{known[least]:,.0f}"
-    line = f"Rank {least + 1} has the least data ({degrees} degree{'s' * (degrees != '1')} of freedom)"
+    number = f"{known[least]:,.0f}"
+    line = f"Rank {least + 1} has the least data ({number} degree{'s' * (number != '1')} of freedom)"
     compared = _with_shares(compared_ranks(one_curve.residuals)[least])
     if compared:
         ranks = " and ".join([", ".join(compared[:-1]), compared[-1]] if len(compared) > 1 else compared)
