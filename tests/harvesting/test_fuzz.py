@@ -333,8 +333,9 @@ def assert_windows(trial: Trial, folder: Path) -> bool:
 
 def assert_merged(trial: Trial, folder: Path) -> bool:
     """Compare the merged harvests of two files, each with half of the queries, with the definitions."""
-    # Sums that are weighted by traffic are weighted by that of each half.
-    if not trial.whole_pages or (trial.max_strata == 0 and not _by_exposure(trial)):
+    # Sums are weighted by the traffic of each half.
+    weighting = trial.weighting or ("harmonic" if trial.log.layout == "replay" else "traffic")
+    if not trial.whole_pages or (trial.max_strata == 0 and weighting == "traffic"):
         return False
     halves = []
     for half in (0, 1):
