@@ -257,6 +257,7 @@ CODES: dict[str, str] = {
     "zero-based-position": "Positions count from 0 instead of 1.",
     "zero-based-rank": "Ranks count from 0 instead of 1.",
     # ---- Page views and queries
+    "clicks-on-all-above": "All results above a click were clicked, too.",
     "clicks-without-page-view": "Clicked documents have a click on every page view: the join left out the page view.",
     "document-at-several-positions": "A page view shows one document at several positions.",
     "flat-curve": "Documents get as many clicks at deep ranks as at top ranks, though click rates fall with rank.",

@@ -32,6 +32,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "logs_that_lie.md"
 # What the checks of clicks report.
 CODES = {
     *(CUT, JOINED, "page-length-follows-clicks", "one-click-pages", "only-clicked-pages", "pages-begin-late"),
+    "clicks-on-all-above",
     *("missing-rows", "positions-start-again", "flat-curve", "crawlers"),
 }
 

@@ -205,6 +205,10 @@ def last_click(log: Frame, rng: np.random.Generator) -> Frame:
     return log.assign(clicked=((log.clicked == 1) & (log.position == _page_last_click(log))).astype(int))
 
 
+def fill_above_click(log: Frame, rng: np.random.Generator) -> Frame:
+    return log.assign(clicked=(log.position <= _page_last_click(log)).astype(int))
+
+
 def window_of_attribution(log: Frame, rng: np.random.Generator) -> Frame:
     """Lose most clicks after the first, because they come too late."""
     kept = (first_click(log, rng).clicked == 1) | (rng.random(len(log)) < 0.2)
@@ -444,6 +448,8 @@ LIES = (
     ),
     Lie("only the last click of a page kept", last_click, ONE),
     Lie("only the last click of a page kept", last_click, ONE, replay=True),
+    Lie("all results above a click counted as clicked", fill_above_click, "clicks-on-all-above"),
+    Lie("all results above a click counted as clicked", fill_above_click, "clicks-on-all-above", replay=True),
     Lie("later clicks lost by a window of attribution", window_of_attribution, ONE),
     Lie("later clicks lost by a window of attribution", window_of_attribution, ONE, replay=True),
     Lie("a third of the clicks lost by chance", lose_clicks(1 / 3), ""),

@@ -122,7 +122,7 @@ def find_click_patterns(
     others = []
     if not (cut or joined or gaps):
         clicked = [*_find_clicked_pages(pages)] or _find_by_ranker(_find_clicked_pages, pages, plan)
-        others = [*_find_one_click(pages), *clicked]
+        others = [*_find_one_click(pages), *clicked, *_find_clicked_above(pages)]
     late = [f for f in _find_late_pages(opened, plan, pages) if f.severity == "error" or not gaps]
     # Where a click leaves its row or its page view in the log, all rows of some page views are clicked.
     crawled = [] if cut or joined or gaps else [*_find_all_clicked(pages)]
@@ -675,6 +675,26 @@ def _find_clicked_pages(pages: _Pages) -> Iterator[Finding]:
             evidence={"expected_without_click": round(without)},
             remedy="Log every page view, with or without a click. On a page that was kept for its click, a result is "
             "clicked more often if nothing else was. That bends the curve.",
+        )
+
+
+def _find_clicked_above(pages: _Pages) -> Iterator[Finding]:
+    """Report that all results above a click were clicked, too."""
+    deep = (pages.first == 1) & (pages.last_click > 1)
+    clicks, last, count = pages.clicks[deep], pages.last_click[deep], pages.count[deep]
+    every, total = int(count[clicks == last].sum()), int(count.sum())
+    # The chance that independent clicks are on all results above the last one.
+    chance = np.cumprod(pages.rates)[last - 2]
+    if total and every >= _NEARLY_ALL * total and -float(count @ np.log(chance.clip(1e-12))) >= _CERTAIN:
+        yield Finding(
+            "clicks-on-all-above",
+            "warning",
+            f"{pages.sample}all results above a click were clicked, too, on {{count}} of {{page_views}} page views with "
+            "a click below position 1",
+            every,
+            evidence={"page_views": total},
+            remedy="It seems that the column says which results were seen or played, or that clicks were filled in "
+            "above the last one. Name the column of clicks (click).",
         )
 
 
