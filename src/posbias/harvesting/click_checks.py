@@ -689,8 +689,8 @@ def _find_clicked_above(pages: _Pages) -> Iterator[Finding]:
         yield Finding(
             "clicks-on-all-above",
             "warning",
-            f"{pages.sample}all results above a click were clicked, too, on {{count}} of {{page_views}} page views with "
-            "a click below position 1",
+            f"{pages.sample}all results above a click were clicked, too, on {{count}} of {{page_views}} page views "
+            "with a click below position 1",
             every,
             evidence={"page_views": total},
             remedy="It seems that the column says which results were seen or played, or that clicks were filled in "
