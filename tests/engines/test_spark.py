@@ -378,15 +378,28 @@ def test_a_harvest_of_files_is_one_query(
     assert len(queries) == 1
 
 
+def test_samples_of_a_data_frame_are_one_job(
+    table: pa.Table, spark: Any, monkeypatch: pytest.MonkeyPatch, expected: posbias.Harvest
+) -> None:
+    queries: list[str] = []
+    frame = SparkLog.frame
+    monkeypatch.setattr(SparkLog, "frame", lambda self, sql: queries.append(sql) or frame(self, sql))
+    assert_same(posbias.harvest(posbias.ClickLog(spark.createDataFrame(table))), expected)
+    assert len(queries) == 2
+
+
 def test_samples_of_files_find_what_is_wrong(tmp_path: Path, table: pa.Table, spark: Any) -> None:
     """A tenth of the page views was written twice."""
     again = table.filter(pc.equal(pc.bit_wise_and(table["impression_id"], 7), 0))
     pq.write_table(pa.concat_tables([table, again]), tmp_path / "clicks.parquet")
     log = posbias.ClickLog(tmp_path / "clicks.parquet")
+    frame = posbias.ClickLog(spark.read.parquet(str(tmp_path / "clicks.parquet")))
+    logs = [(log, "duckdb"), (log, "spark"), (frame, "spark")]
     with pytest.warns(posbias.PosbiasWarning):
-        found = [posbias.harvest(log, engine=engine, force=True).findings for engine in ("spark", "duckdb")]
-    assert [(one.code, one.count) for one in found[0]] == [(one.code, one.count) for one in found[1]]
-    assert found[0]
+        expected, *others = (posbias.harvest(log, engine=engine, force=True).findings for log, engine in logs)
+    assert expected
+    for found in others:
+        assert [(one.code, one.count) for one in found] == [(one.code, one.count) for one in expected]
 
 
 def test_the_profile_has_rows_of_queries(

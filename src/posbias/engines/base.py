@@ -38,6 +38,7 @@ class OpenLog(ABC):
         extra_tables (mapping of str to Columns): the columns of the tables that were opened with the log, by name.
         files (sequence of str): the files of the log, if it is not the result of a query over them.
         full_view (str): the view with all columns of the log; `log` may have only those that the schema uses.
+        is_sample (bool): whether `log` holds only rows that were sampled from the log.
     """
 
     dialect: Dialect
@@ -49,6 +50,7 @@ class OpenLog(ABC):
         self.extra_tables: Mapping[str, Columns] = {}
         self.files: Sequence[str] = ()
         self.full_view = "log"
+        self.is_sample = False
 
     @abstractmethod
     def rows(self, sql: str, step: str = "") -> list[tuple[Any, ...]]:
@@ -131,8 +133,13 @@ class OpenLog(ABC):
         return None
 
     @contextmanager
-    def for_samples(self) -> Iterator[OpenLog]:
-        """Yield the log as samples of it are read fastest: by this engine, or by one that starts no jobs."""
+    def for_samples(self, sampled_rows: str = "") -> Iterator[OpenLog]:
+        """Yield the log as samples of it are read fastest: by this engine, or by one that starts no jobs.
+
+        Arguments:
+            sampled_rows (str, default ""): a query of the rows of a sample. An engine that answers each query with a
+                job may read these rows once, and yield a log of them alone, with `is_sample`.
+        """
         yield self
 
     @contextmanager

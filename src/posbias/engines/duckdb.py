@@ -151,6 +151,17 @@ def open_duckdb_log(
         yield duckdb_log
 
 
+@contextmanager
+def open_sampled_rows(rows: Any, schema: Schema, progress: Progress = silent) -> Iterator[OpenLog]:
+    """Open an Arrow table of rows that another engine sampled from a log with this schema, for a `with` block."""
+    with connect(with_progress=progress is not silent) as con:
+        con.register("log", rows)
+        lock_down(con, [], trusted=False)
+        log = DuckDBLog(con, schema, (), progress)
+        log.is_sample = True
+        yield log
+
+
 class DuckDBLog(OpenLog):
     """A log that is open in a DuckDB connection."""
 

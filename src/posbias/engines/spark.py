@@ -228,16 +228,24 @@ class SparkLog(OpenLog):
         return bool(self._files) and file_format(self._files[0]) in ("csv", "json")
 
     @contextmanager
-    def for_samples(self) -> Iterator[OpenLog]:
-        """Yield the log opened by DuckDB if the driver can read its Parquet files: a job takes longer than a sample."""
-        from posbias.engines.duckdb import open_duckdb_log
+    def for_samples(self, sampled_rows: str = "") -> Iterator[OpenLog]:
+        """Yield the log opened by DuckDB if the driver can read its Parquet files, else the sampled rows.
+
+        A job takes longer than a sample, so that one job reads the rows for all checks.
+        """
+        from posbias.engines.duckdb import open_duckdb_log, open_sampled_rows
 
         with ExitStack() as stack:
             local: OpenLog = self
-            if self._log is not None and self._driver_reads_files:
-                # What only Spark can read, it reads itself.
-                with suppress(PosbiasError):
+            # What only Spark can read, it reads itself.
+            with suppress(PosbiasError):
+                if self._log is not None and self._driver_reads_files:
                     local = stack.enter_context(open_duckdb_log(self._log, progress=self.progress))
+                elif sampled_rows:
+                    with self._running("Sampling rows", sampled_rows) as measured:
+                        rows = self.frame(sampled_rows).toArrow()
+                        measured.add_rows(rows_out=rows.num_rows)
+                    local = stack.enter_context(open_sampled_rows(rows, self.schema, self.progress))
             yield local
 
     @cached_property

@@ -82,7 +82,7 @@ _MAX_ORDER, _ORDER_LIMIT, _CUT_ORDER, _ORDER_QUANTILE, _MAX_EXAMINED_SHARE = 0.1
 # Other clicks must follow rank and document with this many standard errors.
 _MIN_ORDER_ERRORS = 3.0
 # Rows that tell how clicks follow rank and document.
-_ORDER_ROWS = 2**20
+_ORDER_ROWS = 2**19
 _CRAWLERS_REMEDY = (
     "Crawlers click all ranks alike and flatten the curve. Leave them out of the log, best by what identifies them "
     "(user, address, agent)."
@@ -526,6 +526,12 @@ def _find_cut_application(opened: OpenLog, plan: QueryPlan, pages: _Pages) -> li
         own = replace(pages, **dict(zip(names, np.array(rows).T, strict=True)))
         found += [replace(f, what=f"where {columns[i]!r} is {value!r}, {f.what}") for f in _find_cut_pages(own)]
     return found
+
+
+def columns_of_checks(schema: Schema) -> list[str]:
+    """Return the columns that checks of rows and clicks read: those in use, of periods, and of applications."""
+    used = [*schema.roles.values(), *schema.rank_columns.values()]
+    return list(dict.fromkeys([*used, *period_columns(schema), *_application_columns(schema)]))
 
 
 def _application_columns(schema: Schema) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -29,9 +30,9 @@ from posbias._defaults import DEFAULT_MAX_RANK
 from posbias._text import listed, printable
 from posbias._validate import integer
 from posbias.engines import EngineChoice, OpenLog, open_log
-from posbias.errors import HarvestError
+from posbias.errors import HarvestError, PosbiasError
 from posbias.findings import Finding, any_error, serious, warn
-from posbias.harvesting.click_checks import find_click_patterns, find_flat_curve
+from posbias.harvesting.click_checks import columns_of_checks, find_click_patterns, find_flat_curve
 from posbias.harvesting.count import (
     MAX_STRATA,
     HarvestSettings,
@@ -56,6 +57,8 @@ from posbias.harvesting.interventions import (
 )
 from posbias.harvesting.page_checks import find_interleaved, find_repeats, sketch_page_views
 from posbias.harvesting.row_checks import (
+    ALL_ROWS,
+    Sample,
     count_rows,
     find_click_defects,
     find_contradicted_ranks,
@@ -91,6 +94,8 @@ _MAX_NAMED_RANKERS = 6
 _LOST_SHARE = 0.05
 # Lost rows explain differences between ranks within segments that are up to so many times those of the whole log.
 _LOST_TIMES = 10
+# Copied files, repeated results and patterns of clicks.
+_Seen = tuple[list[Finding], list[Finding], list[Finding]]
 # Interventions with more numbers than this (16 MB, twice) are computed again each time instead of kept in memory.
 _MAX_CACHED = 2 * 10**6
 
@@ -160,16 +165,7 @@ def harvest(
             check_page_view_ids(opened, settings.plan(opened, ()))
         counted = _COUNTERS[kind](opened, settings)
         plan = settings.plan(opened, counted.rankers)
-        sample = small_sample(opened, counted.rows.rows)
-        with opened.for_samples() as sampled:
-            sampled_plan = settings.plan(sampled, counted.rankers)
-            copied = find_copied_files(sampled)
-            repeats = find_repeats(sampled, sampled_plan, sample)
-            patterns = find_click_patterns(sampled, sampled_plan, sample.beginning, harvested=True)
-            if patterns and sample.beginning != sample:
-                # A join may have written the clicked rows first. Only whole page views show what was left out.
-                whole_pages = whole_pages_sample(counted.rows.rows)
-                patterns = find_click_patterns(sampled, sampled_plan, whole_pages, harvested=True)
+        copied, repeats, patterns = _look_at_sample(opened, plan, counted.rows.rows)
         table = counted.table
         click_defects = [*find_click_defects(count_positions(table))]
         # Clicks that were joined without the page view explain a flat curve.
@@ -210,6 +206,31 @@ def harvest(
             findings=tuple(findings),
         )
         return found.with_units(opened.schema.unit, counted.by_units)
+
+
+def _look_at_sample(opened: OpenLog, plan: QueryPlan, rows: int) -> _Seen:
+    """Return copied files, repeated results and patterns of clicks, from samples of a log of `rows` rows."""
+    sample = small_sample(opened, rows)
+    seen = None
+    with opened.for_samples(sample.query(plan, columns_of_checks(plan.schema))) as sampled:
+        own_plan = replace(plan, schema=sampled.schema, dialect=sampled.dialect)
+        # What only the engine of the log can read, it reads itself.
+        with suppress(*() if sampled is opened else (PosbiasError,)):
+            seen = _look(sampled, own_plan, ALL_ROWS if sampled.is_sample else sample, rows)
+    # A log of sampled rows shows that there is something; all of the log shows how much.
+    if seen is None or (sampled.is_sample and any(seen)):
+        seen = _look(opened, plan, sample, rows)
+    return seen
+
+
+def _look(opened: OpenLog, plan: QueryPlan, sample: Sample, rows: int) -> _Seen:
+    copied = find_copied_files(opened)
+    repeats = find_repeats(opened, plan, sample)
+    patterns = find_click_patterns(opened, plan, sample.beginning, harvested=True)
+    if patterns and sample.beginning != sample:
+        # A join may have written the clicked rows first. Only whole page views show what was left out.
+        patterns = find_click_patterns(opened, plan, whole_pages_sample(rows), harvested=True)
+    return copied, repeats, patterns
 
 
 @dataclass(frozen=True, eq=False)

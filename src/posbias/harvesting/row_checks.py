@@ -276,6 +276,12 @@ class Sample:
         """Return the SQL condition that a row is in the sample, by a hash of `identity`."""
         return f"{dialect.hash(identity)} & {self.one_in - 1} = 0" if self.one_in > 1 else "TRUE"
 
+    def query(self, plan: QueryPlan, columns: Iterable[str]) -> str:
+        """Return the query of some columns of the sampled rows, whole page views if these have ids, else queries."""
+        d = plan.dialect
+        rows = self.condition(d, d.quote(plan.schema.impression or plan.schema.query))
+        return f"SELECT {', '.join(map(d.quote, columns))}\nFROM {self.source}\nWHERE {rows}"
+
     def __str__(self) -> str:
         if self.first is not None:
             return f"in the first {self.first:,} rows, "
