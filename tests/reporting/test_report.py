@@ -28,6 +28,7 @@ from posbias.judging.diagnose import diagnose_harvest
 from posbias.reporting.report import Report, click_weights
 from tests.support.lying_logs import crawlers, healthy
 from tests.support.pages import elements, table
+from tests.support.users import with_users
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&{{7*7}}{%x%}$x^2$\u202e\x1b[2J\ufffe漢字🎉"
 SECRET = "nobody-should-see-this"
@@ -154,6 +155,9 @@ def test_a_report_on_a_log_checks_page_views_and_names_columns(files: dict[str, 
     assert made.title == "Position bias in log.parquet"
     facts = made.parts[0].origin.facts
     assert facts["columns"].startswith("query: query_id, doc: doc_id, ranker: ranker, position: position, click:")
+    assert facts["intervals cluster by"] == "query"
+    by_user = posbias.report(posbias.ClickLog(with_users(20)), max_rank=4)
+    assert by_user.parts[0].origin.facts["intervals cluster by"] == "query and user_id"
 
 
 def test_hostile_names_stay_text(evil: str) -> None:

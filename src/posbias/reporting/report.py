@@ -466,6 +466,7 @@ class Origin:
             "segments": f"{len(harvest.segments):,}" if harvest.by else "none",
             "rankers": f"{len(harvest.rankers):,}" if named else "not named",
             "buckets of queries": f"{len(harvest.buckets):,}",
+            "intervals cluster by": "query" if harvest.units is None else f"query and {harvest.units.column}",
         }
         return cls(
             facts,
