@@ -66,7 +66,7 @@ def measure_units(millions: int, repeats: int) -> Ratio:
         "that without units",
         lambda: posbias.harvest(logs[1]),
         repeats=repeats,
-        promise="5",
+        promise="5.5",
     )
 
 
@@ -108,7 +108,7 @@ def measure_check(millions: int, layout: str, repeats: int) -> Ratio:
         "the harvest of the same log",
         lambda: posbias.harvest(posbias.ClickLog(str(path))),
         repeats=repeats,
-        promise="2",
+        promise="2.2",
     )
 
 

@@ -938,7 +938,8 @@ def test_users_who_differ_make_intervals_wider_than_queries_alone_do() -> None:
         for unit in ("user_id", "none")
     ]
     by_both, by_query = (ratio.high / ratio.value for ratio in ratios)
-    assert ratios[0].value == ratios[1].value
+    # With units, CrossFit weights all clicks equally.
+    assert ratios[0].value == pytest.approx(ratios[1].value, rel=1e-3)
     assert math.log(by_both) > 1.2 * math.log(by_query)
 
 
