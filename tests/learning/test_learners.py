@@ -311,6 +311,8 @@ def test_added_lightgbm_models_are_one_model(tmp_path: Path) -> None:
         add_lightgbm_models([models[0], other], [1, 1])
     with pytest.raises(PosbiasError, match="2 models and 1 factors"):
         add_lightgbm_models(models[:2], [1])
+    with pytest.raises(PosbiasError, match="found one of the type LGBMRegressor"):
+        add_lightgbm_models([models[0], lgb.LGBMRegressor(n_estimators=2, **QUIET).fit(x, x[:, 0])], [1, 1])
     forest = {"objective": "l2", "boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5, **QUIET}
     with pytest.raises(PosbiasError, match="Random forests"):
         add_lightgbm_models([models[0], lgb.train(forest, lgb.Dataset(x, label=x[:, 0]), 5)], [1, 1])

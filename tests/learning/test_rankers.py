@@ -165,6 +165,7 @@ def test_weights_carry_their_effective_clicks() -> None:
     # Rows of the weights have no order, and trees depend on it in the last digits.
     rankers = [fit_ranker(source, features, sizes=SIZES[:1]) for source in (weights, weights.table)]
     assert rankers[0].factors == rankers[1].factors
+    np.testing.assert_array_equal(rankers[0].predict(weights), rankers[0].predict(weights.table))
     with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0, found None"):
         fit_ranker(weights.to_pandas(), features)
 

@@ -434,6 +434,12 @@ def add_lightgbm_models(models: Sequence[Any], factors: Sequence[float]) -> Any:
         raise PosbiasError(
             f"There are {len(models)} models and {len(numbers)} factors. Expected a number for each model."
         )
+    other = next((model for model in models if not isinstance(model, lightgbm.Booster)), None)
+    if other is not None:
+        raise PosbiasError(
+            f"Expected models of the type lightgbm.Booster, found one of the type {type(other).__name__}. Models with "
+            "scikit-learn's interface have one as `booster_`. The sum of other models cannot be one file."
+        )
     names = [model.feature_name() for model in models]
     if any(other != names[0] for other in names):
         raise PosbiasError("The models have different features. Train all on the same columns, in the same order.")

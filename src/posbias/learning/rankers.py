@@ -280,7 +280,7 @@ class FormRanker:
         if iterations:
             raise PosbiasError(f"Give the number of trees as trees=..., not as {listed(iterations)}.")
         form = learner_form(self.form, X, query=self.query, doc=self.doc)
-        x = _features(as_table(X), features)[form.rows]
+        x = _features(X, features)[form.rows]
         parameters, trees = form.with_parameters(**self.parameters), integer("trees", self.trees, 1)
         library = self.form.partition("-")[0]
         if library == "sklearn":
@@ -299,7 +299,7 @@ class FormRanker:
         """Return scores of a table with the columns of features, the highest first."""
         if not hasattr(self, "model_"):
             raise PosbiasError("This ranker has learned nothing yet. Call `fit` first.")
-        x = _features(as_table(X), names("features", self.features))
+        x = _features(X, names("features", self.features))
         library = self.form.partition("-")[0]
         if library == "xgboost":
             xgboost = optional("xgboost", "This learner needs")
@@ -408,6 +408,7 @@ def _effective_clicks(weights: Any, given: float | None) -> float:
 
 def _features(source: Any, features: Sequence[str]) -> FloatArray:
     """Return the features as an array; a missing value is NaN, which trees can take."""
+    source = as_table(source)
     found = column_names(source)
     missing = [name for name in features if name not in found]
     if missing:
