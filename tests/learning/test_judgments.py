@@ -44,16 +44,31 @@ def slow_rates(rows: list[tuple[Any, float, float, float]], level: float) -> lis
     """Return relevance and interval of (query, impressions, clicks, exposure), straight from the formulas."""
     import scipy.optimize
 
-    def loss(b: Any) -> float:
-        logs = [b[0] + b[1] * np.log(e / n) for _, n, _, e in rows]
-        poisson = sum(e * np.exp(s) - c * s for (_, _, c, e), s in zip(rows, logs, strict=True))
-        return float(poisson + b[1] ** 2 / 2)
+    ps = [e / n for _, n, _, e in rows]
+    exposure = sum(row[3] for row in rows)
+    middle = sum(row[3] * p for row, p in zip(rows, ps, strict=True)) / exposure
+    variance = sum(row[3] * (p - middle) ** 2 for row, p in zip(rows, ps, strict=True)) / exposure
 
-    # Rankers do not show relevant documents lower, so the slope is not below 0.
-    tight = {"xatol": 1e-10, "fatol": 1e-12}
-    bounds = [(None, None), (0, None)]
-    b = scipy.optimize.minimize(loss, [-1.0, 0.1], method="Nelder-Mead", options=tight, bounds=bounds).x
-    mu = [float(np.exp(b[0] + b[1] * np.log(e / n))) for _, n, _, e in rows]
+    def padded(free: Any) -> Any:
+        return np.r_[free, np.zeros(3 - len(free))]
+
+    def logs(b: Any) -> list[float]:
+        return [b[0] + b[1] * np.log(p) + b[2] * p for p in ps]
+
+    def loss(free: Any) -> float:
+        b = padded(free)
+        poisson = sum(e * np.exp(s) - c * s for (_, _, c, e), s in zip(rows, logs(b), strict=True))
+        return float(poisson + b[1] ** 2 / 2 + 300 * variance * b[2] ** 2 / 2)
+
+    # Rankers do not show relevant documents lower, so μ rises with p.
+    tight = {"xatol": 1e-10, "fatol": 1e-12, "maxiter": 10_000, "maxfev": 10_000}
+    for free in (2, 1, 0):
+        start = np.r_[-1.0, [0.1] * free]
+        b = padded(scipy.optimize.minimize(loss, start, method="Nelder-Mead", options=tight).x)
+        rising = [s for _, s in sorted(zip(ps, logs(b), strict=True))]
+        if all(after - before >= -1e-8 for before, after in itertools.pairwise(rising)):
+            break
+    mu = [float(np.exp(s)) for s in logs(b)]
     queries = {row[0] for row in rows}
     seen = expected = 0.0
     for q in queries:

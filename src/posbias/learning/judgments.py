@@ -6,11 +6,11 @@ noisy click rate at rank 1. An empirical-Bayes prior reduces the noise (`shrunk_
 
     C ~ Binomial(N, p r),    p r ~ Beta(1/κ, (1 − a) / (κ a)),    a = p μ v_q
 
-μ is a Poisson regression of clicks on the mean propensity, because rankers show relevant documents higher (a slope
-below 0 is set to 0), and on features that the user names. v_q is how much more the query is clicked than μ says, shrunk
-towards 1 by its credibility. κ is the squared coefficient of variation of documents. All of it is estimated from the
-log, by moments. The interval is the Jeffreys interval of C of N, divided by p: it uses no prior. A shrunk rate outside
-it moves to its nearest end.
+μ is a Poisson regression of clicks on log p and on p, because rankers show relevant documents higher, and on features
+that the user names. If μ does not rise with p, it is fitted without p, and then without log p. v_q is how much more the
+query is clicked than μ says, shrunk towards 1 by its credibility. κ is the squared coefficient of variation of
+documents. All of it is estimated from the log, by moments. The interval is the Jeffreys interval of C of N, divided by
+p: it uses no prior. A shrunk rate outside it moves to its nearest end.
 
 References: Efron and Morris: Limiting the Risk of Bayes and Empirical Bayes Estimators, part II. JASA 1972. Bühlmann
 and Straub: Glaubwürdigkeit für Schadensätze. 1970. Brown, Cai and DasGupta: Interval Estimation for a Binomial
@@ -54,6 +54,9 @@ _LEAST_VARIATION, _MOST_VARIATION = 0.25, 10.0
 # The largest prior click probability, and the largest log rate of the regression relative to the mean.
 _LARGEST_PRIOR, _LARGEST_LOG_RATE = 0.98, 5.0
 _RIDGE, _STEPS, _TOLERANCE = 1.0, 50, 1e-8
+# p in addition to log p describes rankers that are good at the top only. With few clicks it would describe the errors
+# of the curve, so it counts as if so many clicks said that it does not matter.
+_RIDGE_OF_P = 300.0
 
 
 def judgments(
@@ -313,10 +316,12 @@ def shrunk_rates(pairs: _Pairs, level: float) -> tuple[FloatArray, FloatArray, F
     seen = np.flatnonzero(e > 0)
     n, c, e, query, x = n[seen], c[seen], e[seen], pairs.query[seen], pairs.features[seen]
     p = e / n
-    mean, by_rank = _expected_rates(c, e, np.column_stack([np.log(p), x]))
-    if by_rank < 0:
-        # Rankers do not show relevant documents lower. Ranks that say so come from a curve that is too steep.
-        mean, _ = _expected_rates(c, e, np.column_stack([np.zeros(len(p)), x]))
+    # Rankers do not show relevant documents lower. Ranks that say so come from an error of the curve.
+    for ranks in (np.column_stack([np.log(p), _shrunk(p, e)]), np.log(p)[:, None], np.zeros((len(p), 0))):
+        mean, b = _expected_rates(c, e, np.column_stack([ranks, x]))
+        by_rank = (ranks @ b[1 : ranks.shape[1] + 1])[np.argsort(p)]
+        if (np.diff(by_rank) >= -_TOLERANCE).all():
+            break
     queries, variation = _query_effects(query, n, c, e, mean)
     prior = np.clip(p * mean * queries[query], 1e-12, _LARGEST_PRIOR)
     # The posterior of p r is Beta(1/κ + C, (1 − a)/(κ a) + N − C).
@@ -333,8 +338,15 @@ def shrunk_rates(pairs: _Pairs, level: float) -> tuple[FloatArray, FloatArray, F
     return every[0], every[1], every[2]
 
 
-def _expected_rates(c: FloatArray, e: FloatArray, x: FloatArray) -> tuple[FloatArray, float]:
-    """Return e^{x b}, the click rates by Poisson regression of clicks with exposure, and the first slope.
+def _shrunk(p: FloatArray, e: FloatArray) -> FloatArray:
+    """Return p with mean 0 and so small a variance that its ridge is `_RIDGE_OF_P`."""
+    centred = p - np.average(p, weights=e)
+    spread = float(np.sqrt(np.average(centred**2, weights=e)))
+    return np.asarray(centred / max(spread, _TOLERANCE) * np.sqrt(_RIDGE / _RIDGE_OF_P))
+
+
+def _expected_rates(c: FloatArray, e: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return e^{x b}, the click rates by Poisson regression of clicks with exposure, and b with the intercept first.
 
     Newton's method finds b.
     """
@@ -350,7 +362,7 @@ def _expected_rates(c: FloatArray, e: FloatArray, x: FloatArray) -> tuple[FloatA
         b = b + np.clip(step, -1.0, 1.0)
         if np.abs(step).max() < _TOLERANCE:
             break
-    return np.asarray(np.exp(np.clip(x @ b, *bounds))), float(b[1])
+    return np.asarray(np.exp(np.clip(x @ b, *bounds))), b
 
 
 def _query_effects(
