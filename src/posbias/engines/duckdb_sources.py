@@ -297,7 +297,7 @@ def error_summary(error: Exception) -> str:
     'No such thing'
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    first = re.sub(r"^[A-Z][A-Za-z ]+ Error: ", "", lines[0]).rstrip(".")
+    first = re.sub(r"^[A-Z][A-Za-z ]+ Error: ", "", lines[0]).rstrip(".!")
     if "state machine" in first:
         file = next((line.removeprefix("file = ") for line in lines if line.startswith("file = ")), "")
         return f"{file!r} {describe_broken_csv(file)}"
