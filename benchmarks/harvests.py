@@ -35,7 +35,7 @@ def measure_replay(millions: int, ids: str, repeats: int, *, rankers: int = 2, n
     rankers_text = "no ranker named" if natural else f"{rankers} rankers"
     what = f"replay harvest, {rankers_text}, {'string' if ids == 'str' else 'integer'} ids, {millions} million rows"
     # For few rows, fixed costs and the second pass over frequent pairs matter more than the grouping.
-    promise = "1.6" if natural and millions < 50 else "1.2"
+    promise = "1.6" if millions < (50 if natural else 10) else "1.2"
     return _compare_replay(what, data.replay(millions, ids, rankers), natural, repeats, promise)
 
 
@@ -66,7 +66,7 @@ def measure_units(millions: int, repeats: int) -> Ratio:
         "that without units",
         lambda: posbias.harvest(logs[1]),
         repeats=repeats,
-        promise="5.5",
+        promise="6",
     )
 
 
@@ -108,7 +108,7 @@ def measure_check(millions: int, layout: str, repeats: int) -> Ratio:
         "the harvest of the same log",
         lambda: posbias.harvest(posbias.ClickLog(str(path))),
         repeats=repeats,
-        promise="2.2",
+        promise="2.4",
     )
 
 

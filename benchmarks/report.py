@@ -45,11 +45,11 @@ def measure_heavy(millions: int, repeats: int) -> tuple[list[Ratio], str]:
                 "harvest the log and save",
                 lambda: posbias.harvest(posbias.ClickLog(log)).save(f"{folder}/again.harvest"),
                 repeats=repeats,
-                promise="0.5",
+                promise="0.7",
             )
         ]
         # Starting Python and importing packages takes a quarter of a second, whatever the log.
-        promises = (0.75, 0.8, 0.8) if millions < 20 else (0.35, 0.5, 0.45)
+        promises = (0.8, 0.9, 0.9) if millions < 20 else (0.75, 0.75, 0.75)
         ratios += [
             compare(
                 f"`posbias {command}` of a harvest, {millions} million rows",
