@@ -55,8 +55,8 @@ class Row:
 
     @property
     def promise(self) -> float:
-        # The samples of a DataFrame are a job of their own. 1.3 was the goal for 10 million rows of files: opening them,
-        # planning the query and reading samples take 0.15 s.
+        # The samples of a DataFrame are a job of their own. 1.3 was the goal for 10 million rows of files: opening
+        # them, planning the query and reading samples take 0.15 s.
         if self.source == "DataFrame":
             return 2.0
         return 1.2 if self.millions >= 100 else 1.5
