@@ -545,9 +545,21 @@ def test_replay_is_not_reassuring_unless_rankers_overlap_in_time() -> None:
     # Within one day there is nothing else to compare a document with.
     within = posbias.harvest(posbias.ClickLog(in_turn(log, late=0.3), window="day"))
     assert "within one 'day' only" in only_of(within.findings, "rankers-overlap").message
-    # Where ranks are known, time does not matter.
+    # Where ranks are known, rankers are usually drawn at random, and time is looked at if it is named.
     wide = posbias.simulate(posbias.World(queries=200))
     assert "time" not in posbias.check(posbias.ClickLog(wide.append_column("day", wide["position"]))).columns
+
+
+@pytest.mark.parametrize("late", [0.0, 0.3])
+def test_rankers_with_known_ranks_that_followed_one_another_are_found_if_the_time_is_named(late: float) -> None:
+    log = in_turn(posbias.simulate(UNEQUAL), late=late)
+    assert "rankers-replaced" not in codes(posbias.check(posbias.ClickLog(log)))
+    named = posbias.ClickLog(log, time="day")
+    found = only(posbias.check(named), "rankers-replaced")
+    # Windows are compared in replay alone.
+    assert found.remedy == "No test shows it. Let both rankers serve at the same time for a while."
+    assert not found.arguments
+    assert "(the rankers overlap too little in time)" in only(posbias.diagnose(named), "one-curve-not-tested").message
 
 
 @pytest.mark.parametrize("late", [0.0, 0.5])

@@ -99,7 +99,10 @@ _OPTIONAL_LOG_OPTIONS = {
     "ranks": ("PATTERN", "Columns with the rank by each ranker, or none.  [default: rank_{ranker}, if present]"),
     "rankings": ("FILE", "Second table with query, ranker, document and rank: a file, or a table of the DuckDB file."),
     "window": ("COLUMN", "Column of a day or week: compare a document with itself only within it."),
-    "time": ("COLUMN", "Column of the time, to see whether rankers overlap in it.  [default: day or the like]"),
+    "time": (
+        "COLUMN",
+        "Column of the time, to see whether rankers overlap in it.  [default: in replay, day or the like]",
+    ),
     "table": ("NAME", "Table to read from a DuckDB file."),
     "sql": ("QUERY", "SQL query whose result is the log; it reads the file as `source`."),
     "original": ("COLUMN", "Column of the rank before an experiment swapped it.  [default: original_rank, if present]"),

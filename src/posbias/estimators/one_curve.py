@@ -130,10 +130,10 @@ def _why_not_tested(one_curve: OneCurve, harvest: Harvest) -> tuple[str, str]:
             f"If documents moved because they became more or less relevant, the curve is wrong, and no test shows it. "
             f"{_NAME_RANKERS}"
         )
-    if not harvest.layout.ranks_known and not any(finding.code == "rankers-overlap" for finding in harvest.findings):
-        replaced = next((finding for finding in harvest.findings if finding.code == "rankers-replaced"), None)
-        if replaced is not None:
-            return "the rankers overlap too little in time", replaced.remedy
+    over_time = {finding.code: finding for finding in harvest.findings}
+    if "rankers-overlap" not in over_time and (replaced := over_time.get("rankers-replaced")):
+        return "the rankers overlap too little in time", replaced.remedy
+    if "rankers-overlap" not in over_time and not harvest.layout.ranks_known:
         return REPLAY_UNTESTED[1], (
             "If one ranker replaced another, the curve compares different times. Name the column of the time (time) to "
             "see whether it did."

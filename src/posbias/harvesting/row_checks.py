@@ -461,15 +461,15 @@ def no_ranker_finding(window: str | None, columns: Iterable[str] = ()) -> Findin
 
 
 def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
-    """Report, in replay, whether the rankers served at the same time; nothing if the log has no time.
+    """Report whether the rankers served at the same time; nothing if the log has no time.
 
-    In replay a document is compared with itself at another rank. If the rankers served one after the other, it is then
-    compared with itself at another time.
+    If the rankers served one after the other, a document is compared with itself, or with others, at another time.
+    Where ranks are known, rankers are usually drawn at random: their time is looked at if it was named.
     """
     schema, d = plan.schema, plan.dialect
-    if schema.layout.ranks_known or schema.natural or len(plan.rankers) < 2:
+    if schema.natural or len(plan.rankers) < 2:
         return []
-    if schema.window is not None:
+    if schema.window is not None and not schema.layout.ranks_known:
         return [_find_shared_windows(opened, plan, schema.window)]
     if schema.time is None:
         return []
@@ -528,7 +528,9 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
     # In a small log, rankers that were drawn at random may seem to follow one another.
     if overlap + 2 * error >= _ENOUGH_OVERLAP:
         return []
-    arguments: Arguments = {"window": schema.time} if overlap > _SOME_OVERLAP and not type_.startswith("TIME") else {}
+    # Windows are compared in replay alone.
+    in_windows = overlap > _SOME_OVERLAP and not schema.layout.ranks_known
+    arguments: Arguments = {"window": schema.time} if in_windows and not type_.startswith("TIME") else {}
     replaced = "followed one another in time" if overlap < _HALF_OVERLAP else "overlap only in part in time"
     return [
         Finding(
@@ -539,7 +541,7 @@ def find_ranker_overlap(opened: OpenLog, plan: QueryPlan) -> list[Finding]:
             evidence=evidence,
             remedy="Compare documents only within a day or week in which both rankers served (window), or let both "
             "rankers serve at the same time for a while."
-            if overlap > _SOME_OVERLAP
+            if in_windows
             else "No test shows it. Let both rankers serve at the same time for a while.",
             arguments=arguments,
         )

@@ -731,7 +731,7 @@ _OVERLAP_NOT_TESTED = Finding(
 
 
 def find_replaced_rankers(scan: LogScan) -> list[Finding]:
-    """Find, in replay, that rankers followed one another in time, or that nothing shows whether they did."""
+    """Find that rankers followed one another in time, or, in replay, that nothing shows whether they did."""
     schema, none_moved = scan.plan.schema, scan.pairs is not None and scan.pairs.at_several_ranks == 0
     if schema.time is None and schema.window is None and not schema.layout.ranks_known and not schema.natural:
         several = sum(n > 0 for n in scan.profile.page_views.values()) > 1

@@ -494,7 +494,7 @@ def _t_test(difference: float, changes: FloatArray) -> FTest:
 
 
 def report_overlap(context: Context) -> Iterator[Finding]:
-    """Report, in replay, whether the rankers overlap in time, as the harvest found it."""
+    """Report whether the rankers overlap in time, as the harvest found it."""
     yield from (f for f in context.harvest.findings if f.code in ("rankers-overlap", "rankers-replaced"))
 
 

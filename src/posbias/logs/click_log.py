@@ -112,9 +112,9 @@ class ClickLog:
             `SELECT * REPLACE (position + 1 AS position) FROM source`.
         window (str, default None): in the replay layout, a column such as the day or week: documents are compared only
             within the same value.
-        time (str, default None): in the replay layout, the column of the time of a page view, such as its day or a
-            timestamp. It shows whether the rankers overlap in time. `day`, `date`, `timestamp` and the like are used if
-            they exist.
+        time (str, default None): the column of the time of a page view, such as its day or a timestamp. It shows
+            whether the rankers overlap in time. In the replay layout, `day`, `date`, `timestamp` and the like are used
+            if they exist.
         original (str, default None): the column of the rank before the swap of an experiment. `original_rank` is used
             if it exists.
         unit (str, default None): the column of what was assigned to rankers, usually the user. Intervals and the test
