@@ -46,6 +46,12 @@ def test_a_ranker_with_equal_scores_does_not_change_the_other() -> None:
     assert b > 0
 
 
+def test_scores_that_differ_by_rounding_only_are_equal() -> None:
+    ips = [2.0, 1.0, 4.0, 3.0]
+    equal, rounded = ([0.3] * 4, [0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2])
+    assert blend_factors(ips, rounded, [1, 1, 2, 2], 500) == blend_factors(ips, equal, [1, 1, 2, 2], 500)
+
+
 def test_a_cautious_blend_corrects_less_with_few_clicks() -> None:
     naive, ips, poisson = [4.0, -4.0, 7.0, -1.0], [11.0, 9.0, 1.0, -1.0], [2.0, -2.0, 5.0, 1.0]
     query = ["a", "a", "b", "b"]

@@ -110,6 +110,12 @@ def test_relevance_equals_the_formulas(log: posbias.ClickLog, eta: float) -> Non
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+def test_the_summary_counts_one_click_and_no_pair_left_out() -> None:
+    rows = {"impression_id": [1, 1], "query_id": [1, 1], "doc_id": [1, 2], "position": [1, 2], "clicked": [1, 0]}
+    judged = posbias.judgments(posbias.ClickLog(pa.table(rows)), [1, 0.5], min_exposure=0.1, grades=None)
+    assert str(judged) == "2 of 2 (query, document) pairs judged, in 1 of 1 queries, from 1 click in 1 page view."
+
+
 def test_order_is_nearer_to_the_truth_than_click_rates_and_intervals_hold_it() -> None:
     parts = [measure(Setting(views=8, eta=1.0, quality=1.0), 60, seed) for seed in range(6)]
     for name in parts[0].tau:

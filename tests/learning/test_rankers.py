@@ -211,6 +211,12 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
         fit_ranker(log, features)
     with pytest.raises(PosbiasError, match="for a log only"):
         fit_ranker(made, features, curve=p, query="search")
+    # What the error about ranks beyond the curve advises, this function takes.
+    with pytest.raises(PosbiasError, match="Add beyond='clip'"):
+        fit_ranker(log, features, curve=p[:3], sizes=SIZES[:1])
+    clipped = fit_ranker(log, features, curve=p[:3], beyond="clip", sizes=SIZES[:1])
+    by_hand = fit_ranker(log, features, curve=[*p[:3], p[2], p[2]], sizes=SIZES[:1])
+    np.testing.assert_array_equal(clipped.predict(sorted_table), by_hand.predict(sorted_table))
 
 
 @pytest.mark.parametrize(

@@ -230,10 +230,15 @@ class Judgments:
             0: "",
             1: " 1 id was escaped, because the file cannot hold it as it is.",
         }.get(self.escaped, f" {self.escaped:,} ids were escaped, because the file cannot hold them as they are.")
+        left_out = (
+            f" The other {self.left_out:,} have an exposure below {self.min_exposure:g} views at rank 1."
+            if self.left_out
+            else ""
+        )
         return (
             f"{self.rows:,} of {self.pairs:,} (query, document) pairs judged, in {self.queries:,} of "
-            f"{self.all_queries:,} queries, from {self.clicks:,} clicks in {self.page_views:,} page views. The other "
-            f"{self.left_out:,} have an exposure below {self.min_exposure:g} views at rank 1.{cuts}{escaped}"
+            f"{self.all_queries:,} queries, from {self.clicks:,} click{'s' * (self.clicks != 1)} in "
+            f"{self.page_views:,} page view{'s' * (self.page_views != 1)}.{left_out}{cuts}{escaped}"
         )
 
     def to_pandas(self) -> Any:

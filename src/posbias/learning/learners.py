@@ -61,6 +61,8 @@ _ALIASES = {
 _EQUAL_IPS_CLICKS = 10_000
 # Effective clicks at which the naive ranker has half of a cautious blend; chosen on the same pilot logs.
 _EQUAL_NAIVE_CLICKS = 100
+# Scores that differ by less than this share of the largest are equal but for rounding.
+_ROUNDING = 1e-12
 # Takes the rows to learn from and the rows to score, and returns the scores of the latter.
 Fit = Callable[[IntArray, IntArray], Any]
 
@@ -414,8 +416,8 @@ def _spread(name: str, scores: Any, group: Any) -> float:
         raise PosbiasError("There is no document, so scores have no spread.")
     means = np.bincount(group, s) / np.bincount(group)
     spread = float(np.sqrt(((s - means[group]) ** 2).mean()))
-    # A ranker that scores all documents alike adds no order, at any scale.
-    return spread if spread > 0 else 1.0
+    # A ranker that scores all documents of a query alike, but for rounding, adds no order at any scale.
+    return spread if spread > _ROUNDING * float(np.abs(s).max()) else 1.0
 
 
 def add_lightgbm_models(models: Sequence[Any], factors: Sequence[float]) -> Any:

@@ -36,7 +36,7 @@ from posbias.learning.learners import (
     learner_form,
 )
 from posbias.learning.objectives import as_numbers, dcg_of_groups, group_numbers, non_negative_numbers
-from posbias.learning.weights import Weights, features_for_keep, ips_weights
+from posbias.learning.weights import Beyond, Weights, features_for_keep, ips_weights
 from posbias.logs.click_log import ClickLog
 
 RULES = ("naive", "softmax", "poisson")
@@ -70,6 +70,7 @@ def fit_ranker(
     *,
     curve: Any = None,
     candidates: Any = None,
+    beyond: Beyond = "refuse",
     learner: str = "lightgbm",
     parameters: Mapping[str, Any] | None = None,
     effective_clicks: float | None = None,
@@ -89,6 +90,8 @@ def fit_ranker(
         curve (Curve, estimator, Harvest, path or propensities, default None): the curve, if `weights` is a log.
         candidates (table or path, default None): all documents that could have been shown, if `weights` is a log; see
             `ips_weights`.
+        beyond ("refuse", "clip" or "extrapolate", default "refuse"): what to do with ranks beyond the curve, if
+            `weights` is a log; see `ips_weights`.
         learner ("lightgbm" or "xgboost", default "lightgbm"): the library that learns.
         parameters (dict, default none): parameters of that library, such as the learning rate and threads.
         effective_clicks (float, default None): the effective sample size of the clicks. By default the table says it;
@@ -125,10 +128,10 @@ def fit_ranker(
     chosen_sizes = _check_sizes(sizes)
     fit = _LEARNERS[learner](_LEARNERS[learner].named(parameters or {}), seed)
     if isinstance(weights, ClickLog):
-        weights, query, doc = _weigh(weights, curve, candidates, named)
-    elif curve is not None or candidates is not None:
+        weights, query, doc = _weigh(weights, curve, candidates, beyond, named)
+    elif curve is not None or candidates is not None or beyond != "refuse":
         raise PosbiasError(
-            "A table of weights has its curve and candidates already. Give curve and candidates for a log only."
+            "A table of weights has its curve and candidates already. Give curve, candidates and beyond for a log only."
         )
     source = as_table(weights)
     clicks = _effective_clicks(weights, effective_clicks)
@@ -336,7 +339,7 @@ class StepGain(NamedTuple):
     error: float
 
 
-def _weigh(log: ClickLog, curve: Any, candidates: Any, features: Sequence[str]) -> tuple[Any, str, str]:
+def _weigh(log: ClickLog, curve: Any, candidates: Any, beyond: Beyond, features: Sequence[str]) -> tuple[Any, str, str]:
     """Return the table of weights of a log, in a fixed order, and its columns of the query and the document."""
     if curve is None:
         raise PosbiasError(
@@ -344,7 +347,7 @@ def _weigh(log: ClickLog, curve: Any, candidates: Any, features: Sequence[str]) 
         )
     _check_names(features, [log.query, log.doc, log.click, log.clicks, log.impressions, log.position])
     with features_for_keep():
-        made = ips_weights(log, curve, candidates=candidates, keep=features)
+        made = ips_weights(log, curve, candidates=candidates, keep=features, beyond=beyond)
     query, doc = made.columns[:2]
     # Trees depend on the order of rows in the last digits.
     return made.table.sort_by([(query, "ascending"), (doc, "ascending")]), query, doc
