@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import current_thread
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -13,7 +15,7 @@ import posbias
 from posbias import progress
 from posbias.cli.commands import COMMANDS
 from posbias.cli.main import main
-from posbias.progress import print_profile, step
+from posbias.progress import TimedStep, print_profile, step
 from posbias.simulation import write
 
 
@@ -71,6 +73,28 @@ def test_a_command_ends_with_its_queries_and_fits(
     assert harvesting[3] == "1,440"
     assert {"Opening the log", "Grouping the counts", "Fitting cross-fit", "Computing intervals"} <= rows.keys()
     assert "Harvesting" not in printed.out
+
+
+def test_steps_of_a_profile_run_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CPU seconds are those of all threads: a step that runs beside another would count twice."""
+    path = tmp_path / "log.parquet"
+    write(posbias.World(queries=60, repeats=6, max_rank=4), path, "replay")
+    monkeypatch.setenv("POSBIAS_PROFILE", "1")
+    seen: list[tuple[str, str]] = []
+    measured = progress._measured
+
+    def spy(name: str) -> AbstractContextManager[TimedStep]:
+        seen.append((name, current_thread().name))
+        return measured(name)
+
+    monkeypatch.setattr(progress, "_measured", spy)
+    posbias.report(posbias.ClickLog(str(path)), max_rank=4)
+    assert {"Making the cells", "Fitting cross-fit", "One curve test"} <= {name for name, _ in seen}
+    assert {thread for _, thread in seen} == {current_thread().name}
+    print_profile()
+    assert "Making the cells" in capsys.readouterr().err
 
 
 # How each command is run, and a query or a computation that its profile must list.

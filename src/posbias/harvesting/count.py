@@ -44,6 +44,7 @@ from posbias.harvesting.row_checks import (
 )
 from posbias.logs.click_log import WEIGHTINGS, Layout, Segment, Weighting
 from posbias.logs.schema import INTEGERS, Schema, check_count_sums, check_rankers, require_column
+from posbias.progress import step
 from posbias.sql import exposures as exposure_sql
 from posbias.sql import signatures as signature_sql
 from posbias.sql.dialects import BUCKETS, PACK
@@ -333,6 +334,7 @@ def _count_one_pass(
         return None
     segment, segments = segment_numbers(stack_columns(answers, ["bucket", *plan.segments]), plan.segments)
 
+    @step("Making the cells")
     def make_cells() -> Cells:
         split = row_count(answers[0])
         others = tables.cells_from_rows(answers[1], segment[split:]) if non_functional else None
@@ -470,6 +472,7 @@ def _packed_rank_cells(
         answers.append(frequent)
     segment, segments = segment_numbers(stack_columns(answers, ["bucket", *plan.segments]), plan.segments)
 
+    @step("Making the cells")
     def make_cells() -> Cells:
         split = row_count(counted)
         others = [tables.cells_from_rows(frequent, segment[split:]) for frequent in answers[1:]]
