@@ -124,7 +124,7 @@ class Form:
         objective (callable or None): the argument `obj` of `xgboost.train`; None if a parameter names the objective.
         metric (callable or None): what to stop early by: `feval` of `lightgbm.train` and `lightgbm.cv`, or
             `custom_metric` of `xgboost.train` and `xgboost.cv`, with `maximize=True`. It is the self-normalised IPS
-            DCG. None where the learner's own metric does, as that of Poisson.
+            DCG; for the naive forms that of raw clicks. None where the learner's own metric does, as that of Poisson.
         query (array of int or None): a number for the query of each row, to split by query: `groups` of
             `sklearn.model_selection.GroupKFold`.
     """
