@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from posbias.cli import cli
 from posbias.engines import open_log
 from posbias.engines.spark import SparkLog
 from posbias.errors import PosbiasError
+from posbias.harvesting import row_checks
 from posbias.harvesting.count import MAX_STRATA, HarvestSettings, known_rankers
 from posbias.judging import diagnose as diagnose_module
 from posbias.progress import print_profile
@@ -400,6 +402,21 @@ def test_samples_of_files_find_what_is_wrong(tmp_path: Path, table: pa.Table, sp
     assert expected
     for found in others:
         assert [(one.code, one.count) for one in found] == [(one.code, one.count) for one in expected]
+
+
+@pytest.mark.parametrize("page_view", ["", "x", None])
+def test_samples_of_a_data_frame_show_one_id_of_all_page_views(
+    page_view: str | None, table: pa.Table, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample by hash of the ids may have no row at all."""
+    ids = table.schema.get_field_index("impression_id")
+    constant = table.set_column(ids, "impression_id", pa.array([page_view] * len(table), pa.string()))
+    monkeypatch.setattr(row_checks, "SAMPLE_ROWS", 500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = posbias.harvest(posbias.ClickLog(spark.createDataFrame(constant)), force=True).findings
+    mixed = "several-rankers-in-page-view" in [finding.code for finding in found]
+    assert mixed == (page_view is not None)
 
 
 def test_the_profile_has_rows_of_queries(

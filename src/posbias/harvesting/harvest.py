@@ -216,11 +216,18 @@ def _look_at_sample(opened: OpenLog, plan: QueryPlan, rows: int) -> _Seen:
         own_plan = replace(plan, schema=sampled.schema, dialect=sampled.dialect)
         # What only the engine of the log can read, it reads itself.
         with suppress(*() if sampled is opened else (PosbiasError,)):
-            seen = _look(sampled, own_plan, ALL_ROWS if sampled.is_sample else sample, rows)
+            if not sampled.is_sample or _has_its_share(sampled, sample, rows):
+                seen = _look(sampled, own_plan, ALL_ROWS if sampled.is_sample else sample, rows)
     # A log of sampled rows shows that there is something; all of the log shows how much.
     if seen is None or (sampled.is_sample and any(seen)):
         seen = _look(opened, plan, sample, rows)
     return seen
+
+
+def _has_its_share(sampled: OpenLog, sample: Sample, rows: int) -> bool:
+    """Whether at least half of the expected rows were sampled: if all page views have one id, none may be."""
+    [(found,)] = sampled.rows("SELECT COUNT(*) FROM log")
+    return bool(2 * found >= (sample.first or rows / sample.one_in))
 
 
 def _look(opened: OpenLog, plan: QueryPlan, sample: Sample, rows: int) -> _Seen:
