@@ -86,14 +86,26 @@ def test_paths_of_the_cluster_are_read(
     assert_same(posbias.harvest(log, engine="spark"), expected)
 
 
-def test_partition_folders_become_columns(tmp_path: Path, table: pa.Table, spark: Any) -> None:
-    for day in ("2024-01-01", "2024-01-02"):
-        folder = tmp_path / f"day={day}"
+@pytest.mark.parametrize("column", ["day", "ü 🚀", "$1 (a+b)!"])
+def test_partition_folders_become_columns(column: str, tmp_path: Path, table: pa.Table, spark: Any) -> None:
+    for value in ("2024-01-01", "%C3%BC%20%F0%9F%9A%80+", "__HIVE_DEFAULT_PARTITION__"):
+        folder = tmp_path / f"{column}={value}"
         folder.mkdir()
         pq.write_table(table, folder / "part.parquet")
-    # The same page views on both days are duplicates.
-    found = posbias.harvest(posbias.ClickLog(tmp_path), by=["day"], engine="spark", force=True)
-    assert found.segments == (("2024-01-01",), ("2024-01-02",))
+    # The same page views in all folders are duplicates.
+    found = posbias.harvest(posbias.ClickLog(tmp_path), by=[column], engine="spark", force=True)
+    assert {*found.segments} == {("2024-01-01",), ("ü 🚀+",), (None,)}
+
+
+def test_a_line_break_in_a_name_is_not_that_of_the_lines(tmp_path: Path, table: pa.Table, spark: Any) -> None:
+    """Spark would add the \\r of each line to its last value, and refuse the clicks or change the ids."""
+    frame = table.to_pandas().rename(columns={"impression_id": "page\nview"})
+    frame["last"] = frame.pop("clicked") == 1
+    frame.to_csv(tmp_path / "a.csv", index=False, lineterminator="\r\n")
+    frame.to_csv(tmp_path / "b.csv", index=False)
+    logs = [posbias.ClickLog(tmp_path / f"{name}.csv", click="last") for name in "ab"]
+    a, b = (posbias.harvest(log, engine="spark") for log in logs)
+    assert_same(a, b)
 
 
 def test_files_with_different_types_are_read(tmp_path: Path, table: pa.Table, spark: Any) -> None:

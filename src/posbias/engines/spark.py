@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote
 
 from posbias._files import FOLDER_MARKER, check_folder_content
 from posbias._optional import optional
@@ -664,9 +663,12 @@ def _read_csv(session: SparkSession, files: Sequence[str]) -> list[DataFrame]:
             multiLine=True,
             mode="FAILFAST",
         )
+        last = fields[-1].name
+        if header.ending == "\r\n" and any("\n" in name for name in header.names):
+            # Spark takes the line break in a name for that of all lines.
+            frame = frame.withColumn(last, functions.expr(f"NULLIF(regexp_replace({last}, '\r$', ''), '')"))
         if header.ending == "\n":
             # Spark would read the \r of a \r\n as part of the last value.
-            last = fields[-1].name
             mixed = "raise_error(concat('The file ', input_file_name(), ' mixes line endings'))"
             frame = frame.withColumn(last, functions.expr(f"CASE WHEN {last} LIKE '%\r' THEN {mixed} ELSE {last} END"))
         parts.append(frame.toDF(*(name or f"column{i}" for i, name in enumerate(header.names))))
@@ -734,10 +736,9 @@ def _add_partition_columns(frames: list[DataFrame], keys: Sequence[str]) -> tupl
     in_paths = [key for key in keys if key.lower() not in inside]
     for key in in_paths:
         # The path is URL-encoded, and folder names are already URL-encoded, so the value is decoded twice.
-        # Java leaves some characters as they are that Python encodes, such as $.
-        name = "|".join(re.escape(quote(key, safe=safe)) for safe in ("/", "/!$&'()*+,;:@"))
-        part = f"regexp_extract(_metadata.file_path, {_text(f'.*/(?:{name})=([^/]*)/')}, 1)"
-        value = f"url_decode(replace(url_decode(replace({part}, '+', '%2B')), '+', '%2B'))"
+        path = "url_decode(replace(_metadata.file_path, '+', '%2B'))"
+        part = f"regexp_extract({path}, {_text(f'.*/{re.escape(key)}=([^/]*)/')}, 1)"
+        value = f"url_decode(replace({part}, '+', '%2B'))"
         column = functions.expr(f"NULLIF({value}, '__HIVE_DEFAULT_PARTITION__')")
         frames = [frame.withColumn(key, column) for frame in frames]
     return frames, in_paths
