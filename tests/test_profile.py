@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_nothing_is_measured_unless_asked_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in (None, "", "0"):
+    for value in (None, "", "0", "False"):
         monkeypatch.delenv("POSBIAS_PROFILE", raising=False)
         if value is not None:
             monkeypatch.setenv("POSBIAS_PROFILE", value)

@@ -243,7 +243,7 @@ _total, _current = TimedStep("Total"), _Current()
 
 def profile_is_on() -> bool:
     """Whether the user wants a profile."""
-    return os.environ.get(_PROFILE, "") not in ("", "0")
+    return os.environ.get(_PROFILE, "").lower() not in ("", "0", "no", "off", "false")
 
 
 @contextmanager

@@ -416,13 +416,16 @@ def test_samples_of_files_find_what_is_wrong(tmp_path: Path, table: pa.Table, sp
         assert [(one.code, one.count) for one in found] == [(one.code, one.count) for one in expected]
 
 
+@pytest.mark.parametrize("one_in", [1, 10], ids=["all", "a tenth"])
 @pytest.mark.parametrize("page_view", ["", "x", None])
-def test_samples_of_a_data_frame_show_one_id_of_all_page_views(
-    page_view: str | None, table: pa.Table, spark: Any, monkeypatch: pytest.MonkeyPatch
+def test_samples_of_a_data_frame_show_one_id_of_many_page_views(
+    page_view: str | None, one_in: int, table: pa.Table, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sample by hash of the ids may have no row at all."""
+    """A sample by hash of the ids may have no row of that id."""
     ids = table.schema.get_field_index("impression_id")
-    constant = table.set_column(ids, "impression_id", pa.array([page_view] * len(table), pa.string()))
+    views = table["impression_id"].to_pylist()
+    shared = pa.array([page_view if view % one_in == 0 else str(view) for view in views], pa.string())
+    constant = table.set_column(ids, "impression_id", shared)
     monkeypatch.setattr(row_checks, "SAMPLE_ROWS", 500)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

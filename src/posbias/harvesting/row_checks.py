@@ -277,9 +277,14 @@ class Sample:
         return f"{dialect.hash(identity)} & {self.one_in - 1} = 0" if self.one_in > 1 else "TRUE"
 
     def query(self, plan: QueryPlan, columns: Iterable[str]) -> str:
-        """Return the query of some columns of the sampled rows, whole page views if these have ids, else queries."""
-        d = plan.dialect
-        rows = self.condition(d, d.quote(plan.schema.impression or plan.schema.query))
+        """Return the query of some columns of the sampled rows.
+
+        Half of them are whole page views and half whole queries: of an id that many page views share, by mistake, the
+        sample by hash of ids has all rows or none. Without ids of page views, all are whole queries.
+        """
+        d, names = plan.dialect, [name for name in (plan.schema.impression, plan.schema.query) if name]
+        each = self if self.one_in == 1 else replace(self, one_in=len(names) * self.one_in)
+        rows = " OR ".join(each.condition(d, d.quote(name)) for name in names)
         return f"SELECT {', '.join(map(d.quote, columns))}\nFROM {self.source}\nWHERE {rows}"
 
     def __str__(self) -> str:
