@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import posbias
 from posbias.cli import cli
 from posbias.engines.duckdb import DuckDBLog, sample_row_groups
+from posbias.harvesting import row_checks
 from posbias.simulation import rank
 
 WORLD = posbias.World(queries=60, max_rank=5, repeats=6)
@@ -36,6 +37,16 @@ def log_of(rows: Rows, **names: Any) -> posbias.ClickLog:
 
 def harvest(rows: Rows, **names: Any) -> posbias.Harvest:
     return posbias.harvest(log_of(rows, **names), max_rank=5)
+
+
+@pytest.mark.parametrize("page_view", ["", "d", "x", "0", "session"])
+def test_one_id_of_all_page_views_is_an_error_whatever_its_hash(
+    wide: Rows, page_view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample by hash of the ids has all rows or none."""
+    monkeypatch.setattr(row_checks, "SAMPLE_ROWS", 200)
+    with pytest.raises(posbias.LogError, match="rows repeat a result of the same page view"):
+        harvest([row | {"impression_id": page_view} for row in wide])
 
 
 def other(row: dict[str, Any]) -> str:

@@ -129,9 +129,11 @@ def _find_sampled_repeats(opened: OpenLog, plan: QueryPlan, sample: Sample) -> l
             name, share = part
             views = _PageViews(opened, plan, sample.denser(share))
             sampled = replace(views, sample=replace(views.sample, rows_of=name))
-        crowded, moved, mixed = opened.rows(_screen_samples(sampled, beginning), "Checking for repeats")[0]
+        crowded, early, moved, mixed = opened.rows(_screen_samples(sampled, beginning), "Checking for repeats")[0]
+    # An id that many page views share is in the sample with all its rows or with none.
+    repeated = views if crowded else beginning
     return [
-        *([*_find_duplicates(views), *_find_crowded(views)] if crowded else []),
+        *([*_find_duplicates(repeated), *_find_crowded(repeated)] if crowded or early else []),
         *(_find_moved(beginning) if moved else []),
         *(_find_mixed(beginning) if mixed else []),
     ]
@@ -140,8 +142,9 @@ def _find_sampled_repeats(opened: OpenLog, plan: QueryPlan, sample: Sample) -> l
 def _screen_samples(sampled: _PageViews, beginning: _PageViews) -> str:
     """Return a query of how many sampled page views have more rows than positions, and what the first rows show.
 
-    That is how many results are at several positions of a page view, and how many page views have several rankers. One
-    query for both is one job on Spark, where a job takes as long to plan and start as the samples take to read.
+    That is how many page views there have more rows than positions, how many results are at several positions of a page
+    view, and how many page views have several rankers. One query for both is one job on Spark, where a job takes as
+    long to plan and start as the samples take to read.
     """
     first_rows = render(
         [
@@ -158,13 +161,21 @@ def _screen_samples(sampled: _PageViews, beginning: _PageViews) -> str:
                 "GROUP BY v",
             ),
             Step(
-                "first_rows", "How many.", "SELECT 0 AS crowded, SUM(moved) AS moved, SUM(mixed) AS mixed\nFROM pages"
+                "first_rows",
+                "How many.",
+                "SELECT 0 AS crowded, 0 AS early, SUM(moved) AS moved, SUM(mixed) AS mixed\nFROM pages",
             ),
         ]
     )
-    crowded = f"SELECT crowded, 0 AS moved, 0 AS mixed FROM (\n{sampled.screen(rankers=False)}\n) s"
-    both = f"{crowded}\nUNION ALL\nSELECT * FROM (\n{first_rows}\n) b"
-    return f"SELECT SUM(crowded), SUM(moved), SUM(mixed)\nFROM (\n{both}\n) t"
+    crowded, early = (
+        f"SELECT {columns}, 0 AS moved, 0 AS mixed FROM (\n{views.screen(rankers=False)}\n) {name}"
+        for views, columns, name in (
+            (sampled, "crowded, 0 AS early", "s"),
+            (beginning, "0 AS crowded, crowded AS early", "e"),
+        )
+    )
+    answers = "\nUNION ALL\n".join([crowded, early, f"SELECT * FROM (\n{first_rows}\n) b"])
+    return f"SELECT SUM(crowded), SUM(early), SUM(moved), SUM(mixed)\nFROM (\n{answers}\n) t"
 
 
 def _find_crowded_queries(opened: OpenLog, plan: QueryPlan, sample: Sample) -> list[Finding]:
