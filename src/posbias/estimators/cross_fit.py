@@ -518,7 +518,12 @@ class CrossFitCounts:
             jacobians = weights.mean(axis=1)[:, None, None] * near.jacobian[free[:, None], free]
         # These take all steps below; a singular matrix among them would fail the whole batch.
         jacobians[changed] = np.eye(len(free))
-        steps = np.linalg.solve(jacobians, scores[:, :, None])[:, :, 0]
+        try:
+            steps = np.linalg.solve(jacobians, scores[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:
+            changed |= np.linalg.det(jacobians) == 0
+            jacobians[changed] = np.eye(len(free))
+            steps = np.linalg.solve(jacobians, scores[:, :, None])[:, :, 0]
         with np.errstate(over="ignore"):
             curves[:, free] = np.exp(solution.x[free] + steps)
         for i in np.flatnonzero(changed | ~(np.abs(steps).max(axis=1) <= longest)):
