@@ -43,7 +43,7 @@ from tests.support.fuzzing import CONTAINERS, ON_SPARK, Trial, click_log, draw, 
 from tests.support.logs import Log
 
 # Logs that posbias once failed on: segments that cannot be pooled, scores that are all 0, a column that is not used, a
-# rank that a ranker shows in none of the page views that could tell, a bucket without which the slope of the score is 0.
+# rank that a ranker shows in none of the page views that could tell, a bucket without which the score has no slope.
 FAILED = (20000005, 20001248, 20001401, 31000613, 343661363655, 260119014515)
 SEEDS = [int(os.environ["POSBIAS_FUZZ_SEED"])] if "POSBIAS_FUZZ_SEED" in os.environ else [*range(40), *FAILED]
 # A test of the suite takes no longer; `make fuzz` as long as one likes.
