@@ -237,11 +237,18 @@ def test_tables_of_days_add_up() -> None:
     pd.testing.assert_frame_equal(added, whole.sort_values(keys, ignore_index=True), check_dtype=False)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series, "dict", "ranks as index", "absolute"])
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, np.array, pd.Series, pa.array, pa.chunked_array, "dict", "json", "ranks as index", "absolute"],
+)
 def test_plain_propensities_are_an_estimate(kind: Any) -> None:
     given: Any = P
     if kind == "dict":
         given = dict(enumerate(P, start=1))
+    elif kind == "json":
+        given = json.loads(json.dumps(dict(enumerate(P, start=1))))
+    elif kind is pa.chunked_array:
+        given = pa.chunked_array([P[:3], P[3:]])
     elif kind == "ranks as index":
         given = pd.Series(P[::-1], index=range(len(P), 0, -1))
     elif kind == "absolute":
@@ -256,14 +263,17 @@ def test_plain_propensities_are_an_estimate(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "None at rank 1"),
+        ([], "The estimate is empty"),
+        ({}, "The estimate is empty"),
+        ({2: 0.5}, "rank 1 has none"),
         ([0.0, 1.0], "0.0 at rank 1"),
         ([1.0, math.nan], "nan at rank 2"),
         ([1.0, "x"], "'x' at rank 2"),
         ([1.0, -0.1], "-0.1 at rank 2"),
-        ({0: 1.0, 1: 1.0}, "1.0 at rank 0"),
-        ({1: 1.0, 2.5: 1.0}, "at rank 2.5"),
-        ({1: 1.0, "b": 1.0}, "at rank 'b'"),
+        ({0: 1.0, 1: 1.0}, "whole numbers from 1 to 100,000; found 1.0 at rank 0"),
+        ({1: 1.0, 2.5: 1.0}, "whole numbers .* at rank 2.5"),
+        ({1: 1.0, "b": 1.0}, "whole numbers .* at rank 'b'"),
+        (np.array(0.5), "not a ndarray"),
         ([[1.0], [0.5]], "at rank 1"),
         (7, "not a int"),
     ],
@@ -271,6 +281,12 @@ def test_plain_propensities_are_an_estimate(kind: Any) -> None:
 def test_wrong_propensities_are_rejected(given: Any, message: str) -> None:
     with pytest.raises(posbias.CurveError, match=message):
         posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows_of())), given)
+
+
+def test_a_rank_that_was_given_twice_is_named() -> None:
+    for twice in (pd.Series([1.0, 0.5, 0.4], index=[1, 2, 2]), {1: 1.0, 2: 0.5, "2": 0.4}):
+        with pytest.raises(posbias.CurveError, match="Rank 2 has more than one propensity"):
+            posbias.ips_weights(posbias.ClickLog(pa.Table.from_pylist(rows_of())), twice)
 
 
 def test_a_rank_that_was_not_given_is_named() -> None:

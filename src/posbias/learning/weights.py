@@ -283,7 +283,7 @@ def curve_of(estimate: Any) -> Curve:
         estimate = estimate.curve()
     if isinstance(estimate, Curve):
         return estimate
-    if isinstance(estimate, Mapping | Sequence | np.ndarray) or hasattr(estimate, "to_numpy"):
+    if isinstance(estimate, Mapping | Sequence) or hasattr(estimate, "to_numpy") or np.ndim(estimate) > 0:
         return _given_curve(estimate)
     raise CurveError(
         "Expected an estimate: a curve, a fitted estimator, a harvest, a file with one, or propensities from rank 1 "
@@ -297,19 +297,14 @@ def _given_curve(values: Any) -> Curve:
     >>> _given_curve([0.8, 0.4]).propensity.tolist(), _given_curve({1: 1.0, 3: 0.2}).propensity.tolist()
     ([1.0, 0.5], [1.0, nan, 0.2])
     """
-    index = getattr(values, "index", None)
-    if index is not None and not callable(index) and list(index) != list(range(len(index))):
-        values = dict(zip(index, values, strict=True))
-    by_rank = values if isinstance(values, Mapping) else dict(enumerate(list(values), start=1))
+    by_rank = _by_rank(values)
     known = {rank: number(value) for rank, value in by_rank.items()}
-    wrong = [
-        rank for rank, p in known.items() if p is None or p < 0 or not 1 <= (number(rank) or 0) == int(rank) <= _DEEPEST
-    ]
+    wrong = [rank for rank, p in known.items() if p is None or p < 0]
     if wrong or not known.get(1):
-        what = f"{by_rank[wrong[0]]!r} at rank {wrong[0]!r}" if wrong else f"{by_rank.get(1)!r} at rank 1"
+        rank = wrong[0] if wrong else 1
+        found = f"found {by_rank[rank]!r} at rank {rank}" if rank in by_rank else "rank 1 has none"
         raise CurveError(
-            f"Propensities must be finite numbers of 0 or more at ranks 1, 2, 3 and so on, above 0 at rank 1; found "
-            f"{what}."
+            f"Propensities must be finite numbers of 0 or more at ranks 1, 2, 3 and so on, above 0 at rank 1; {found}."
         )
     last, first = max(known), known[1] or 1.0
     if first > 1:
@@ -322,6 +317,29 @@ def _given_curve(values: Any) -> Curve:
         for k in range(1, last + 1)
     )
     return Curve("given", last, None, None, None, positions, {})
+
+
+def _by_rank(values: Any) -> dict[int, Any]:
+    """Return plain propensities by rank; reject ranks that are not whole numbers, or occur twice."""
+    index = getattr(values, "index", None)
+    if isinstance(values, Mapping):
+        items = list(values.items())
+    elif index is not None and not callable(index) and list(index) != list(range(len(index))):
+        items = list(zip(index, values, strict=True))
+    else:
+        items = list(enumerate(values.to_pylist() if hasattr(values, "to_pylist") else values, start=1))
+    if not items:
+        raise CurveError("The estimate is empty. Expected propensities from rank 1 on, such as [1, 0.5, 0.3].")
+    by_rank: dict[int, Any] = {}
+    for key, value in items:
+        # Keys of JSON are texts.
+        rank = number(int(key) if isinstance(key, str) and key.isdecimal() else key) or 0
+        if not 1 <= rank == int(rank) <= _DEEPEST:
+            raise CurveError(f"Ranks must be whole numbers from 1 to {_DEEPEST:,}; found {value!r} at rank {key!r}.")
+        if rank in by_rank:
+            raise CurveError(f"Rank {rank:g} has more than one propensity. Give one for each rank.")
+        by_rank[int(rank)] = value
+    return by_rank
 
 
 @dataclass(frozen=True)
