@@ -338,7 +338,7 @@ def test_events_are_weighted_too(tmp_path: Path) -> None:
     want = {("tea", "x"): [2, 0, 1.7, 0], ("tea", "y"): [2, 1, 1.7, 1 / 0.7]}
     assert_alike(values_of(posbias.ips_weights(log, a_curve()).table), want)
     pq.write_table(pa.table({"query_id": ["tea"], "doc_id": ["z"]}), tmp_path / "c.parquet")
-    posbias.ips_weights(log, a_curve(), tmp_path / "w.parquet", candidates=tmp_path / "c.parquet")
+    posbias.ips_weights(log, a_curve(), tmp_path / "w.parquet", candidates=tmp_path / "c.parquet", force=True)
     assert len(values_of(pq.read_table(tmp_path / "w.parquet"))) == 3
 
 
@@ -479,12 +479,11 @@ def test_candidates_are_read_from_their_own_file_alone(tmp_path: Path) -> None:
     with pytest.raises(posbias.LogError, match="A view may read only tables of its own DuckDB file"):
         posbias.ips_weights(log, a_curve(), candidates="sly")
     shown = posbias.ips_weights(log, a_curve()).rows
-    assert posbias.ips_weights(log, a_curve(), candidates="candidates").rows == 2 * shown
+    assert posbias.ips_weights(log, a_curve(), candidates="candidates", force=True).rows == 2 * shown
     # A query of the user's own sees its table by that name, and not ours.
     mine = posbias.ClickLog(tmp_path / "log.duckdb", sql="SELECT * FROM shown SEMI JOIN candidates USING (query_id)")
-    assert (
-        posbias.ips_weights(mine, a_curve(), candidates=pa.table({"query_id": [0], "doc_id": [-1]})).rows == shown + 1
-    )
+    one = pa.table({"query_id": [0], "doc_id": [-1]})
+    assert posbias.ips_weights(mine, a_curve(), candidates=one, force=True).rows == shown + 1
 
 
 def test_unsuitable_candidates_raise_or_are_reported(tmp_path: Path) -> None:
@@ -499,7 +498,7 @@ def test_unsuitable_candidates_raise_or_are_reported(tmp_path: Path) -> None:
     with pytest.raises(posbias.LogError, match="candidates are empty"):
         posbias.ips_weights(log, a_curve(), candidates=pa.table({"query_id": pa.array([], pa.int64()), "doc_id": []}))
     result = posbias.ips_weights(
-        log, a_curve(), candidates=pa.table({"query_id": [rows[0]["query_id"]], "doc_id": [-1]})
+        log, a_curve(), candidates=pa.table({"query_id": [rows[0]["query_id"]], "doc_id": [-1]}), force=True
     )
     [finding] = [finding for finding in result.findings if finding.code == "queries-without-candidates"]
     assert finding.count == len({row["query_id"] for row in rows}) - 1
@@ -517,9 +516,15 @@ def test_documents_with_other_ids_in_the_candidates_are_reported(monkeypatch: py
 
     def found(name: Callable[[int], int]) -> list[int | None]:
         listed = pa.Table.from_pylist([{"query_id": query, "doc_id": name(doc)} for query, doc in pairs])
-        result = posbias.ips_weights(log, a_curve(), candidates=listed)
+        result = posbias.ips_weights(log, a_curve(), candidates=listed, force=force)
         return [finding.count for finding in result.findings if finding.code == "shown-documents-not-in-candidates"]
 
+    force = False
+    with pytest.raises(posbias.LogError, match=rf"{len(pairs)} of .* not among .*same ids in both.*add force=True"):
+        found(lambda doc: -doc - 1)
+    few = [doc for _, doc in pairs if doc % 3 == 0]
+    assert found(lambda doc: -doc - 1 if doc % 3 == 0 else doc) == [len(few)]
+    force = True
     assert found(lambda doc: -doc - 1) == [len(pairs)]
     assert found(lambda doc: doc) == []
     # In a large log the same sample of queries of log and candidates is compared.
@@ -536,7 +541,8 @@ def test_a_kept_column_of_two_types_raises() -> None:
     ids = {"query_id": [rows[0]["query_id"]], "doc_id": [rows[0]["doc_id"]]}
     with pytest.raises(posbias.LogError, match="'price' of keep is BIGINT in the log and VARCHAR in the candidates"):
         posbias.ips_weights(log, a_curve(), keep=["price"], candidates=pa.table(ids | {"price": ["dear"]}))
-    result = posbias.ips_weights(log, a_curve(), keep=["price"], candidates=pa.table(ids | {"price": [2.5]}))
+    candidates = pa.table(ids | {"price": [2.5]})
+    result = posbias.ips_weights(log, a_curve(), keep=["price"], candidates=candidates, force=True)
     assert {*result.table["price"].to_pylist()} == {1.0}
 
 
@@ -545,9 +551,8 @@ def test_a_page_view_that_did_not_show_a_document_counts_no_more_than_the_deepes
     candidates = pa.Table.from_pylist([{"query_id": query, "doc_id": -1} for query in {r["query_id"] for r in rows}])
     log = posbias.ClickLog(pa.Table.from_pylist(rows))
     # (1/k)^1 to rank 3, and on to rank 5.
-    result = posbias.ips_weights(
-        log, a_curve([1.0, 1 / 2, 1 / 3]), beyond="extrapolate", candidates=candidates
-    ).table.to_pylist()
+    curve = a_curve([1.0, 1 / 2, 1 / 3])
+    result = posbias.ips_weights(log, curve, beyond="extrapolate", candidates=candidates, force=True).table.to_pylist()
     views = Counter(row["query_id"] for row in rows if row["position"] == 1)
     for row in result:
         if row["doc_id"] == -1:

@@ -33,7 +33,7 @@ from posbias.engines.duckdb_sources import escape_glob
 from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import CurveError, LogError, PosbiasError, Spelling
 from posbias.estimators.base import CurveEstimator
-from posbias.findings import Finding, UnusableLogError
+from posbias.findings import Finding, UnusableLogError, any_error
 from posbias.harvesting.count import check_findings, check_page_view_ids, check_usable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
@@ -88,6 +88,8 @@ _MAX_CELLS = 200_000
 MIN_VIEWS_PER_QUERY, MIN_CLICKS_PER_QUERY = 4, 4
 # A cap that removes at least this share of the weight is reported.
 _MUCH_CAPPED = 0.25
+# Candidates that list a smaller share of the documents shown probably have other ids.
+_LEAST_LISTED = 0.5
 # A log with more rankers is not compared with those of the curve.
 _MAX_RANKERS = 1000
 _LARGEST_CAP = 10**9
@@ -137,7 +139,8 @@ def ips_weights(
         overwrite (bool, default False): replace an existing file that is not a table of weights.
         engine (str or DuckDB, default "duckdb"): "duckdb", or `posbias.DuckDB(...)` with its settings.
         progress (callable, default none): called with the present step and the share that is done.
-        force (bool, default False): continue where the log is damaged.
+        force (bool, default False): continue where the log is damaged, or where the candidates have fewer than half of
+            the documents shown.
 
     Returns:
         `Weights`, with the table or the file written, and findings.
@@ -389,7 +392,7 @@ def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str |
     candidate_findings = []
     if candidates is not None:
         _check_candidates(opened, plan, candidates)
-        candidate_findings = _compare_candidates(opened, plan, candidates, profile.rows)
+        candidate_findings = _compare_candidates(opened, plan, candidates, profile.rows, force=force)
     weight_of = {(each.segment, each.position): each.weight for each in rank_weights}
     total = profile.sum_over_clicks(lambda segment, rank: weight_of[segment, rank])
     if options.rows:
@@ -796,7 +799,9 @@ def _check_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns) -> 
         )
 
 
-def _compare_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns, rows: int) -> list[Finding]:
+def _compare_candidates(
+    opened: OpenLog, plan: QueryPlan, candidates: Columns, rows: int, *, force: bool
+) -> list[Finding]:
     """Find queries and documents that only the log or only the candidates have; documents in a sample of queries."""
     [(shown, listed, common)] = opened.rows(queries_in_common(plan, candidates), "Comparing queries")
     if not common:
@@ -806,7 +811,10 @@ def _compare_candidates(opened: OpenLog, plan: QueryPlan, candidates: Columns, r
         )
     sql = shown_candidates(plan, candidates, _sample_condition(plan, rows))
     [documents] = opened.rows(sql, "Comparing documents")
-    return [*find_unmatched_queries(shown, listed, common), *find_unlisted_documents(*documents)]
+    unlisted = find_unlisted_documents(*documents)
+    if any_error(unlisted) and not force:
+        raise LogError(" ".join(map(str, unlisted)), {"force": True})
+    return [*find_unmatched_queries(shown, listed, common), *unlisted]
 
 
 def _sample_condition(plan: QueryPlan, rows: int) -> str:
@@ -844,13 +852,13 @@ def find_unmatched_queries(shown: int, listed: int, common: int) -> list[Finding
 
 
 def find_unlisted_documents(shown: int, listed: int) -> list[Finding]:
-    """Find documents that were shown but are not among the candidates."""
+    """Find documents that were shown but are not among the candidates: an error if these are more than half."""
     if listed == shown:
         return []
     return [
         Finding(
             "shown-documents-not-in-candidates",
-            "warning",
+            "error" if listed < _LEAST_LISTED * shown else "warning",
             "{count} of {documents} documents shown are not among the candidates of their query; columns that only the "
             "candidates have are missing for them",
             shown - listed,
