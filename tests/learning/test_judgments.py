@@ -30,6 +30,7 @@ def log() -> posbias.ClickLog:
     """A log in which every second query is twice as frequent."""
     table, _ = draw_log(Setting(views=30, eta=1.0, quality=1.0), queries=40, seed=1)
     rare = (table["impression_id"].to_numpy() % 2 == 1) & (table["query_id"].to_numpy() % 2 == 1)
+    table = table.append_column("position_seen", table["position"])
     return posbias.ClickLog(table.filter(pa.array(~rare)))
 
 
@@ -153,6 +154,17 @@ def test_features_improve_the_prior(log: posbias.ClickLog) -> None:
         truth = relevance[judged["query_id"].to_numpy(), judged["doc_id"].to_numpy()]
         correlation.append(float(np.corrcoef(truth, judged["relevance"].to_numpy())[0, 1]))
     assert correlation[0] > correlation[1] + 0.15
+
+
+def test_findings_are_warnings_at_the_line_of_the_user_but_not_those_about_weights(log: posbias.ClickLog) -> None:
+    steep = [1.0, *[0.001] * 9]
+    with pytest.warns(posbias.PosbiasWarning) as caught:
+        judged = posbias.judgments(log, steep, features=["position_seen"])
+        posbias.ips_weights(log, steep)
+    assert [finding.code for finding in judged.findings] == ["kept-column-varies"]
+    assert [each.filename for each in caught] == [__file__] * 2
+    assert "several values in column 'position_seen'" in str(caught[0].message)
+    assert "The cap of 20 removed" in str(caught[1].message)
 
 
 def test_only_pairs_with_enough_exposure_head_queries_first(log: posbias.ClickLog) -> None:

@@ -741,8 +741,10 @@ def test_many_views_with_few_clicks_are_too_few() -> None:
 
 def test_a_cap_that_removes_much_weight_is_reported() -> None:
     log = posbias.ClickLog(pa.Table.from_pylist(rows_of()))
-    found = posbias.ips_weights(log, a_curve([1, 0.01, 0.01, 0.01, 0.01]), cap=2)
+    with pytest.warns(posbias.PosbiasWarning) as caught:
+        found = posbias.ips_weights(log, a_curve([1, 0.01, 0.01, 0.01, 0.01]), cap=2)
     assert [finding.code for finding in found.findings] == ["much-weight-capped"]
+    assert [(str(each.message), each.filename) for each in caught] == [(str(found.findings[0]), __file__)]
     assert "the cap of 2 removed" in str(found)
 
 

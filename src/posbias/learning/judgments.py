@@ -37,9 +37,9 @@ from posbias._validate import as_path, boolean, integer, names, number, share
 from posbias.engines import EngineChoice
 from posbias.engines.files import refuse_overwriting
 from posbias.errors import LogError, PosbiasError, Spelling
-from posbias.findings import Finding
+from posbias.findings import Finding, serious, warn
 from posbias.learning.objectives import as_numbers, group_numbers
-from posbias.learning.weights import Beyond, features_for_keep, ips_weights
+from posbias.learning.weights import Beyond, Options, features_for_keep, weigh
 from posbias.logs.click_log import ClickLog
 from posbias.progress import Progress, silent
 
@@ -123,9 +123,8 @@ def judgments(
     if path is not None and grades is None and cuts is None and Path(path).suffix in _WHOLE_GRADES:
         raise PosbiasError(f"Files that end with {Path(path).suffix} hold whole grades. Give the highest one (grades).")
     with features_for_keep():
-        weights = ips_weights(
-            log, estimate, keep=features, beyond=beyond, engine=engine, progress=progress, force=force
-        )
+        options = Options(beyond=beyond, keep=features)
+        weights = weigh(log, estimate, None, options, engine=engine, progress=progress, force=force)
     query, doc = weights.columns[:2]
     # Rows of the weights are in no particular order.
     counted = weights.table.sort_by([(query, "ascending"), (doc, "ascending")])
@@ -146,10 +145,12 @@ def judgments(
     rating = rate[chosen] if cuts is None else np.searchsorted(cuts, rate[chosen], side="right")
     values = {"rating": rating, "relevance": rate[chosen], "low": low[chosen], "high": high[chosen]}
     table = _make_table(counted.take(chosen), [query, doc], values)
+    findings = [finding for finding in weights.findings if finding.code not in _ABOUT_WEIGHTS]
     escaped = 0
     if path is not None:
         with atomic_write(path) as draft:
             escaped = _write(table, draft, path)
+    warn(str(finding) for finding in serious(findings))
     return Judgments(
         rows=len(chosen),
         pairs=len(rate),
@@ -162,7 +163,7 @@ def judgments(
         thresholds=None if cuts is None else tuple(cuts),
         escaped=escaped,
         columns=tuple(table.column_names),
-        findings=tuple(finding for finding in weights.findings if finding.code not in _ABOUT_WEIGHTS),
+        findings=tuple(findings),
         output=None if output is None else os.fspath(output),
         table=table,
     )

@@ -33,7 +33,7 @@ from posbias.engines.duckdb_sources import escape_glob
 from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import CurveError, LogError, PosbiasError, Spelling
 from posbias.estimators.base import CurveEstimator
-from posbias.findings import Finding, UnusableLogError, any_error
+from posbias.findings import Finding, UnusableLogError, any_error, serious, warn
 from posbias.harvesting.count import check_findings, check_page_view_ids, check_usable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
@@ -157,13 +157,49 @@ def ips_weights(
 
     Reference: Joachims, Swaminathan and Schnabel, WSDM 2017.
     """
-    keep = names("keep", keep, LogError)
-    _check_arguments(cap, beyond, rows, keep, candidates, getattr(log, "duplicates", "keep"))
+    weights = weigh(
+        log,
+        estimate,
+        output,
+        Options(cap, beyond, rows, names("keep", keep, LogError)),
+        candidates=candidates,
+        overwrite=overwrite,
+        engine=engine,
+        progress=progress,
+        force=force,
+    )
+    warn(str(finding) for finding in serious(weights.findings))
+    return weights
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `ips_weights` that shape the table."""
+
+    cap: float | None = DEFAULT_CAP
+    beyond: Beyond = "refuse"
+    rows: bool = False
+    keep: tuple[str, ...] = ()
+
+
+def weigh(
+    log: ClickLog,
+    estimate: Any,
+    output: str | os.PathLike[str] | None,
+    options: Options,
+    *,
+    candidates: Any = None,
+    overwrite: bool = False,
+    engine: EngineChoice | None = None,
+    progress: Progress = silent,
+    force: bool = False,
+) -> Weights:
+    """Weight the clicks of a log as `ips_weights` does, and leave it to the caller to warn of the findings."""
+    _check_arguments(options, candidates, getattr(log, "duplicates", "keep"))
     if output is not None:
         refuse_overwriting(as_path("output", output), [*getattr(log, "sources", []), estimate, candidates])
     curve = curve_of(estimate)
     extra_tables = {} if candidates is None else {"candidates": candidates}
-    options = _Options(cap, beyond, rows, keep)
     with _draft_of(output, overwrite=overwrite) as draft:
         if isinstance(log, ClickLog) and isinstance(choose_engine(log, engine), Spark):
             raise PosbiasError(
@@ -252,17 +288,16 @@ class Weights:
         return self.to_text()
 
 
-def _check_arguments(
-    cap: float | None, beyond: str, rows: bool, keep: Sequence[str], candidates: Any, duplicates: str
-) -> None:
+def _check_arguments(options: Options, candidates: Any, duplicates: str) -> None:
     """Reject arguments that are invalid or do not go together."""
+    cap, rows = options.cap, options.rows
     if cap is not None and not 1 <= (number(cap) or 0) <= _LARGEST_CAP:
         raise PosbiasError(
             f"cap must be a number of 1 or more, such as 20, and at most {_LARGEST_CAP:,}, or None for no limit, not "
             f"{cap!r}."
         )
-    one_of("beyond", beyond, BEYOND)
-    if rows and keep:
+    one_of("beyond", options.beyond, BEYOND)
+    if rows and options.keep:
         raise PosbiasError("rows=True keeps all columns of the log. Leave keep out.")
     if rows and candidates is not None:
         raise PosbiasError(
@@ -345,16 +380,6 @@ def _by_rank(values: Any) -> dict[int, Any]:
     return by_rank
 
 
-@dataclass(frozen=True)
-class _Options:
-    """The options of `ips_weights` that shape the table."""
-
-    cap: float | None
-    beyond: Beyond
-    rows: bool
-    keep: tuple[str, ...]
-
-
 @contextmanager
 def _draft_of(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iterator[str | None]:
     """Yield a temporary file that replaces `output` once it is complete; None if there is no output."""
@@ -373,7 +398,7 @@ def _draft_of(output: str | os.PathLike[str] | None, *, overwrite: bool) -> Iter
         yield draft
 
 
-def _make_weights(opened: OpenLog, curve: Curve, options: _Options, draft: str | None, *, force: bool) -> Weights:
+def _make_weights(opened: OpenLog, curve: Curve, options: Options, draft: str | None, *, force: bool) -> Weights:
     """Count the log, weight its ranks, and write the table or keep it in memory."""
     # A window limits where a document is compared with itself, which weights never do.
     schema = replace(opened.schema, window=None)
