@@ -24,8 +24,9 @@ _INVISIBLE = r"\xad\u115f\u1160\u180e\u200b\u2060-\u2064\u2800\u3164\ufeff\uffa0
 _JOINERS = re.compile(r"[\u200c\u200d\ufe00-\ufe0f]+")
 # Arguments that messages name, as in "(proxy)" and "duplicates='drop'".
 _ARGUMENTS = (
-    "application|by|candidates|click|clicks|conf|doc|docs|duplicates|engine|impression|impressions|interval|max_rank|"
-    "non_functional|original|part|position|proxy|query|rank|ranker|rankers|rankings|ranks|rows|score|split|sql|time|unit|window"
+    "application|by|candidates|click|clicks|conf|doc|docs|duplicates|engine|features|grades|impression|impressions|"
+    "interval|max_rank|min_exposure|non_functional|original|part|position|proxy|query|rank|ranker|rankers|rankings|ranks|"
+    "rows|score|split|sql|thresholds|time|unit|window"
 )
 _ARGUMENT = re.compile(rf"\b(?:{_ARGUMENTS})\b")
 _NAMED_ARGUMENT = re.compile(rf"(?<= )\((({_ARGUMENTS})( (or|and) ({_ARGUMENTS}))?)\)")

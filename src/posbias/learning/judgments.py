@@ -23,6 +23,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 from urllib.parse import quote
@@ -39,8 +40,9 @@ from posbias.engines.files import refuse_overwriting
 from posbias.errors import LogError, PosbiasError, Spelling
 from posbias.findings import Finding, serious, warn
 from posbias.learning.objectives import as_numbers, group_numbers
-from posbias.learning.weights import Beyond, Options, features_for_keep, weigh
+from posbias.learning.weights import Beyond, Options, ids_and_outcomes, refuse_as_features, weigh
 from posbias.logs.click_log import ClickLog
+from posbias.logs.schema import Schema
 from posbias.progress import Progress, silent
 
 _LARGEST_GRADE = 100
@@ -88,7 +90,8 @@ def judgments(
             Search Relevance Workbench, .json for the API of the latter, .qrels for TREC tools, .tsv as in MS MARCO, and
             .parquet for all columns. Without it the table is kept in memory only.
         features (str or list of str, default none): columns of numbers that say something about a document without
-            depending on the rank at which it was shown, such as a text score. They improve the prior.
+            depending on the rank at which it was shown, such as a text score. They improve the prior. Ids and outcomes
+            of the log, and the columns of ranks, are refused.
         grades (int or None, default 3): the highest grade: 3 gives grades 0 to 3, and 1 gives 0 and 1. None gives the
             relevance itself, from 0 to 1, as rating.
         thresholds (list of float, default None): the lowest relevance of grade 1, of grade 2 and so on; their number is
@@ -122,9 +125,8 @@ def judgments(
     path = None if output is None else _check_output(output, [*getattr(log, "sources", []), estimate], overwrite)
     if path is not None and grades is None and cuts is None and Path(path).suffix in _WHOLE_GRADES:
         raise PosbiasError(f"Files that end with {Path(path).suffix} hold whole grades. Give the highest one (grades).")
-    with features_for_keep():
-        options = Options(beyond=beyond, keep=features)
-        weights = weigh(log, estimate, None, options, engine=engine, progress=progress, force=force)
+    options = Options(beyond=beyond, keep=features, check_features=partial(_check_features, features))
+    weights = weigh(log, estimate, None, options, engine=engine, progress=progress, force=force)
     query, doc = weights.columns[:2]
     # Rows of the weights are in no particular order.
     counted = weights.table.sort_by([(query, "ascending"), (doc, "ascending")])
@@ -264,6 +266,17 @@ def _check_grades(grades: int | None, thresholds: Sequence[float] | None) -> lis
             f"so on, not {thresholds!r}."
         )
     return rising
+
+
+def _check_features(features: Sequence[str], schema: Schema) -> None:
+    """Reject features that depend on the rank at which a document was shown."""
+    refuse_as_features(features, ids_and_outcomes(schema))
+    ranks = [name for name in features if name in schema.rank_columns.values()]
+    if ranks:
+        raise LogError(
+            f"Ranks cannot be features, found {listed(ranks)}: the prior already uses the ranks at which a document was "
+            "shown. Leave them out (features)."
+        )
 
 
 def _check_output(output: str | os.PathLike[str], sources: Sequence[Any], overwrite: bool) -> str:

@@ -180,6 +180,8 @@ class Options:
     beyond: Beyond = "refuse"
     rows: bool = False
     keep: tuple[str, ...] = ()
+    # Given if the kept columns are features: it rejects those that cannot be.
+    check_features: Callable[[Schema], None] | None = None
 
 
 def weigh(
@@ -404,7 +406,9 @@ def _make_weights(opened: OpenLog, curve: Curve, options: Options, draft: str | 
     schema = replace(opened.schema, window=None)
     candidates = opened.extra_tables.get("candidates")
     _check_segments(schema, curve)
-    _check_columns(schema, candidates, options.keep, rows=options.rows)
+    if options.check_features is not None:
+        options.check_features(schema)
+    _check_columns(schema, candidates, options)
     in_log = tuple(name for name in options.keep if name in schema.types)
     plan = QueryPlan(schema, opened.dialect, (), curve.max_rank, curve.by, in_log)
     opened.cache_text([name for name in schema.types if name != NATURAL] if options.rows else [*curve.by, *in_log])
@@ -520,8 +524,24 @@ def _check_segments(schema: Schema, curve: Curve) -> None:
         )
 
 
-def _check_columns(schema: Schema, candidates: Columns | None, keep: Sequence[str], *, rows: bool) -> None:
+def ids_and_outcomes(schema: Schema) -> list[str]:
+    """Return the columns of a log that are ids, or say what happened when a document was shown."""
+    return [name for role, name in schema.roles.items() if role not in ("window", "time")]
+
+
+def refuse_as_features(features: Sequence[str], columns: Iterable[str]) -> None:
+    """Reject features that are among the columns of ids and outcomes."""
+    wrong = [name for name in features if name in {*columns}]
+    if wrong:
+        raise LogError(
+            f"Ids and outcomes of the log cannot be features, found {listed(wrong)}: they are not known before a "
+            "document is shown, or say nothing about other documents. Leave them out (features)."
+        )
+
+
+def _check_columns(schema: Schema, candidates: Columns | None, options: Options) -> None:
     """Reject columns that do not exist, or whose names the table needs itself."""
+    keep, argument = options.keep, "keep" if options.check_features is None else "features"
     if candidates is not None:
         missing = [name for name in (schema.query, schema.doc) if name not in candidates.types]
         if missing:
@@ -533,11 +553,11 @@ def _check_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
             check_id_types(name, schema.types[name], candidates.types[name], "the candidates")
     known = {**(candidates.types if candidates else {}), **schema.types}
     for name in keep:
-        require_column(name, known, argument="keep")
+        require_column(name, known, argument=argument)
         if candidates is not None and name in schema.types and name in candidates.types:
-            _check_kinds(name, schema.types[name], candidates.types[name])
-    taken = [*schema.types] if rows else [schema.query, schema.doc, *keep]
-    added = ("weight",) if rows else COUNTS
+            _check_kinds(name, schema.types[name], candidates.types[name], argument)
+    taken = [*schema.types] if options.rows else [schema.query, schema.doc, *keep]
+    added = ("weight",) if options.rows else COUNTS
     clashes = [name for name in taken if name.lower() in added]
     if clashes:
         raise LogError(
@@ -546,15 +566,15 @@ def _check_columns(schema: Schema, candidates: Columns | None, keep: Sequence[st
         )
     repeated = [name for name in keep if name in (schema.query, schema.doc)]
     if repeated:
-        raise LogError(f"Column {repeated[0]!r} is always kept. Leave it out of keep.")
+        raise LogError(f"Column {repeated[0]!r} is always kept. Leave it out of {argument}.")
 
 
-def _check_kinds(name: str, in_log: str, in_candidates: str) -> None:
+def _check_kinds(name: str, in_log: str, in_candidates: str, argument: str) -> None:
     """Reject a kept column with different kinds of values in the log and in the candidates."""
     if _kind(in_log) != _kind(in_candidates):
         raise LogError(
-            f"Column {name!r} of keep is {in_log} in the log and {in_candidates} in the candidates, and is kept from "
-            "both. Give it one type in both, or leave it out of one of them."
+            f"Column {name!r} of {argument} is {in_log} in the log and {in_candidates} in the candidates, and is kept "
+            "from both. Give it one type in both, or leave it out of one of them."
         )
 
 
