@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+
+class DefaultNumber(int):
+    """A default number, as opposed to the same number given by the user."""
+
+
 # ---- Defaults of arguments that several functions share; the command takes them from here too.
 # The coverage of confidence intervals.
 DEFAULT_LEVEL = 0.95
@@ -10,4 +15,4 @@ DEFAULT_MAX_RANK = 10
 # The most that one click may weigh: where clicks are few, larger weights add more variance than they remove bias.
 DEFAULT_CAP = 20.0
 # The highest grade of a judgment, and the exposure that a pair needs to be judged, in views at rank 1.
-DEFAULT_GRADES, DEFAULT_MIN_EXPOSURE = 3, 5.0
+DEFAULT_GRADES, DEFAULT_MIN_EXPOSURE = DefaultNumber(3), 5.0

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 from posbias._defaults import DEFAULT_LEVEL
 from posbias._text import listed
@@ -92,13 +93,21 @@ def names(name: str, value: str | Sequence[str], error: type[PosbiasError] = Pos
     return found
 
 
-def _texts(value: object) -> tuple[str, ...] | None:
-    """Return a sequence of texts as a tuple, or None for anything else, such as sets and iterators."""
+def sequence(value: object) -> tuple[Any, ...] | None:
+    """Return a list, a tuple or an array of one dimension as a tuple, or None for anything else, such as sets.
+
+    >>> sequence([0.1, 0.5]), sequence(0.5), sequence({0.5}), sequence("0.5")
+    ((0.1, 0.5), None, None, None)
+    """
     array = hasattr(value, "__array__") and getattr(value, "ndim", 1) == 1
     ordered = (isinstance(value, Sequence) or array) and not isinstance(value, str | bytes)
-    if not ordered or not all(isinstance(item, str) for item in value):  # type: ignore[attr-defined]
-        return None
-    return tuple(map(str, value))  # type: ignore[call-overload]
+    return tuple(value) if ordered else None  # type: ignore[arg-type]
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    """Return a sequence of texts as a tuple, or None for anything else."""
+    items = sequence(value)
+    return None if items is None or not all(isinstance(item, str) for item in items) else tuple(map(str, items))
 
 
 def texts(name: str, value: object, size: int | None = None, error: type[PosbiasError] = PosbiasError) -> list[str]:

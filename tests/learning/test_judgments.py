@@ -197,6 +197,8 @@ def test_grades_by_quantiles_are_equally_frequent(log: posbias.ClickLog, grades:
 
 def test_grades_by_thresholds_and_none(log: posbias.ClickLog) -> None:
     judged = posbias.judgments(log, CURVE, thresholds=[0.1, 0.5])
+    for given in ({"grades": 2, "thresholds": np.array([0.1, 0.5])}, {"grades": np.int64(2), "thresholds": (0.1, 0.5)}):
+        assert posbias.judgments(log, CURVE, **given).table.equals(judged.table)
     for row in rows_of(judged.table):
         assert row["rating"] == (row["relevance"] >= 0.1) + (row["relevance"] >= 0.5)
     plain = posbias.judgments(log, CURVE, grades=None)
@@ -264,6 +266,10 @@ def test_numbers_as_ids_are_written_as_they_are(tmp_path: Path) -> None:
         ({"thresholds": [0.5, 0.1]}, "rising numbers"),
         ({"thresholds": ["x"]}, "rising numbers"),
         ({"thresholds": [0.0]}, "rising numbers"),
+        ({"thresholds": 0.5}, "rising numbers"),
+        ({"thresholds": [0.1, [0.5]]}, "rising numbers"),
+        ({"thresholds": [0.1, 0.5], "grades": 3}, "the highest grade, here 2, but the highest grade was given as 3"),
+        ({"thresholds": [0.1, 0.5], "grades": None}, "here 2, but the relevance itself was asked for"),
         ({"min_exposure": 0}, "above 0"),
         ({"min_exposure": float("nan")}, "above 0"),
         ({"min_exposure": 1e9}, "the largest is"),
@@ -315,6 +321,9 @@ def test_command_writes_judgments_and_replaces_only_if_told(tmp_path: Path) -> N
     summary = json.loads(CliRunner().invoke(cli, [*command, "--overwrite", "--json"]).stdout)
     assert summary["rows"] + summary["left_out"] == summary["pairs"]
     wrong = CliRunner().invoke(cli, [*command, "--overwrite", "--feature", "nothing"])
+    for grades in ("none", "3"):
+        both = CliRunner().invoke(cli, [*command, "--overwrite", "--grades", grades, "--threshold", "0.2"])
+        assert (both.exit_code, "Leave one of the two out (--grades or --threshold)" in both.stderr) == (2, True)
     outcome = CliRunner().invoke(cli, [*command, "--overwrite", "--feature", "clicked"])
     assert (outcome.exit_code, "Leave them out (--feature)" in outcome.stderr) == (2, True)
     assert "--feature COLUMN" in wrong.stderr

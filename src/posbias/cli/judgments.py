@@ -14,6 +14,7 @@ from posbias.cli.options import (
     engine_from_flags,
     engine_options,
     force_option,
+    given_parameters,
     level_option,
     log_from_flags,
     log_options,
@@ -100,6 +101,9 @@ def judgments(estimate: str | None, output: str, overwrite: bool, as_json: bool,
     estimate = require_curve(estimate, flags["log"])
     names = ("grades", "thresholds", "features", "min_exposure", "level", "beyond", "force")
     settings = {name: flags.pop(name) for name in names}
+    if "grades" not in given_parameters(click.get_current_context()):
+        # The number of thresholds is the highest grade, unless the user names another one.
+        del settings["grades"]
     log = log_from_flags(flags)
     with engine_from_flags(flags) as engine:
         judged = judge(log, estimate, output, overwrite=overwrite, **settings, **engine)

@@ -31,10 +31,10 @@ from urllib.parse import quote
 import numpy as np
 
 from posbias._arrays import FloatArray, IntArray
-from posbias._defaults import DEFAULT_GRADES, DEFAULT_LEVEL, DEFAULT_MIN_EXPOSURE
+from posbias._defaults import DEFAULT_GRADES, DEFAULT_LEVEL, DEFAULT_MIN_EXPOSURE, DefaultNumber
 from posbias._files import atomic_write, writable
 from posbias._text import as_python, csv_field, escape_formula, listed
-from posbias._validate import as_path, boolean, integer, names, number, share
+from posbias._validate import as_path, boolean, integer, names, number, sequence, share
 from posbias.engines import EngineChoice
 from posbias.engines.files import refuse_overwriting
 from posbias.errors import LogError, PosbiasError, Spelling
@@ -95,7 +95,7 @@ def judgments(
         grades (int or None, default 3): the highest grade: 3 gives grades 0 to 3, and 1 gives 0 and 1. None gives the
             relevance itself, from 0 to 1, as rating.
         thresholds (list of float, default None): the lowest relevance of grade 1, of grade 2 and so on; their number is
-            the highest grade. By default all grades have equally many pairs.
+            the highest grade, so leave out `grades`. By default all grades have equally many pairs.
         min_exposure (float, default 5): the exposure that a pair needs, in views at rank 1.
         level (float, default 0.95): the coverage of the intervals.
         beyond ("refuse", "clip" or "extrapolate", default "refuse"): what to do with ranks beyond the curve, as in
@@ -258,12 +258,18 @@ def _check_grades(grades: int | None, thresholds: Sequence[float] | None) -> lis
         raise PosbiasError(f"grades must be at most {_LARGEST_GRADE}, not {grades:,}.")
     if thresholds is None or (isinstance(thresholds, tuple | list) and not thresholds):
         return None
-    cuts = [number(value) for value in thresholds] if not isinstance(thresholds, str) else [None]
+    cuts = [number(value) for value in sequence(thresholds) or [None]]
     rising = [cut for cut in cuts if cut is not None and 0 < cut <= 1]
     if len(rising) < len(cuts) or sorted(set(rising)) != rising:
         raise PosbiasError(
             f"thresholds must be rising numbers above 0 and at most 1, the lowest relevance of grade 1, of grade 2 and "
             f"so on, not {thresholds!r}."
+        )
+    if grades != len(rising) and not isinstance(grades, DefaultNumber):
+        given = "the relevance itself was asked for" if grades is None else f"the highest grade was given as {grades}"
+        raise PosbiasError(
+            f"The number of thresholds is the highest grade, here {len(rising)}, but {given}. Leave one of the two out "
+            "(grades or thresholds)."
         )
     return rising
 
@@ -274,8 +280,8 @@ def _check_features(features: Sequence[str], schema: Schema) -> None:
     ranks = [name for name in features if name in schema.rank_columns.values()]
     if ranks:
         raise LogError(
-            f"Ranks cannot be features, found {listed(ranks)}: the prior already uses the ranks at which a document was "
-            "shown. Leave them out (features)."
+            f"Ranks cannot be features, found {listed(ranks)}: the prior already uses the ranks at which a document "
+            "was shown. Leave them out (features)."
         )
 
 
