@@ -31,6 +31,7 @@ def log() -> posbias.ClickLog:
     table, _ = draw_log(Setting(views=30, eta=1.0, quality=1.0), queries=40, seed=1)
     rare = (table["impression_id"].to_numpy() % 2 == 1) & (table["query_id"].to_numpy() % 2 == 1)
     table = table.append_column("position_seen", table["position"])
+    table = table.append_column("hint", pa.array(np.sqrt(table["doc_id"].to_numpy())))
     table = table.append_column("title", pa.array(["a", "b"] * (len(table) // 2)))
     return posbias.ClickLog(table.filter(pa.array(~rare)))
 
@@ -204,6 +205,17 @@ def test_grades_by_thresholds_and_none(log: posbias.ClickLog) -> None:
     plain = posbias.judgments(log, CURVE, grades=None)
     assert plain.thresholds is None
     assert plain.table["rating"].equals(plain.table["relevance"])
+
+
+def test_judgments_do_not_depend_on_the_order_of_rows(log: posbias.ClickLog) -> None:
+    table = log.source.append_column("views", pa.array(np.arange(len(log.source)) % 7 + 1))
+    for form in ({}, {"impressions": "views", "clicks": "clicked"}):
+        order = np.random.default_rng(0).permutation(len(table))
+        one, other = (
+            posbias.judgments(posbias.ClickLog(rows, **form), [k**-0.7 for k in range(1, 11)], features="hint")
+            for rows in (table, table.take(order))
+        )
+        assert one.table.equals(other.table)
 
 
 def hostile_log() -> posbias.ClickLog:

@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from posbias._arrays import FloatArray, IntArray
+from posbias._arrays import FloatArray, IntArray, one_blas_thread
 from posbias._defaults import DEFAULT_GRADES, DEFAULT_LEVEL, DEFAULT_MIN_EXPOSURE, DefaultNumber
 from posbias._files import atomic_write, writable
 from posbias._text import as_python, csv_field, escape_formula, listed
@@ -125,7 +125,8 @@ def judgments(
     path = None if output is None else _check_output(output, [*getattr(log, "sources", []), estimate], overwrite)
     if path is not None and grades is None and cuts is None and Path(path).suffix in _WHOLE_GRADES:
         raise PosbiasError(f"Files that end with {Path(path).suffix} hold whole grades. Give the highest one (grades).")
-    options = Options(beyond=beyond, keep=features, check_features=partial(_check_features, features))
+    # Otherwise a pair near a threshold might have another grade the next time.
+    options = Options(beyond=beyond, keep=features, check_features=partial(_check_features, features), exact_sums=True)
     weights = weigh(log, estimate, None, options, engine=engine, progress=progress, force=force)
     query, doc = weights.columns[:2]
     # Rows of the weights are in no particular order.
@@ -330,6 +331,7 @@ def _standardised(name: str, column: Any) -> FloatArray:
     return np.asarray(centred / spread if spread > 0 else centred)
 
 
+@one_blas_thread()
 def shrunk_rates(pairs: _Pairs, level: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the relevance of each pair and the ends of its interval.
 

@@ -62,6 +62,7 @@ from posbias.sql import weights as weight_sql
 from posbias.sql.plan import QueryPlan
 from posbias.sql.weights import (
     COUNTS,
+    EXPOSURE_SHOWN,
     UNUSABLE,
     RankWeight,
     profile,
@@ -135,7 +136,8 @@ def ips_weights(
         keep (str or list of str, default none): columns of the log or of the candidates to keep, such as features.
         candidates (table or path, default None): documents that could have been shown, with the log's columns of query
             and document. The table then has those never shown too, and the exposure counts all page views of the query:
-            Σ_k N_k p_k + (N_q − N) p_last, where N_q are the page views of the query and no p is below 1 / cap.
+            Σ_k N_k p_k + (N_q − N) p_last, where N_q are the page views of the query and no p is below 1 / cap. The
+            column `exposure_shown` has its first part, of the page views that showed the document.
         overwrite (bool, default False): replace an existing file that is not a table of weights.
         engine (str or DuckDB, default "duckdb"): "duckdb", or `posbias.DuckDB(...)` with its settings.
         progress (callable, default none): called with the present step and the share that is done.
@@ -182,6 +184,8 @@ class Options:
     keep: tuple[str, ...] = ()
     # Given if the kept columns are features: it rejects those that cannot be.
     check_features: Callable[[Schema], None] | None = None
+    # Whether exposures are the same to the last digit in any order of rows.
+    exact_sums: bool = False
 
 
 def weigh(
@@ -414,6 +418,8 @@ def _make_weights(opened: OpenLog, curve: Curve, options: Options, draft: str | 
     opened.cache_text([name for name in schema.types if name != NATURAL] if options.rows else [*curve.by, *in_log])
     profile = _take_profile(opened, plan, force=force)
     propensities = relative_propensities(curve, profile.ranks, options.beyond)
+    if options.exact_sums:
+        propensities = _round_for_exact_sums(propensities, profile.impressions)
     rank_weights = _rank_weights(propensities, curve, options.cap, candidates=candidates is not None)
     _check_uncapped(rank_weights, profile, options.cap)
     # An infinite weight that passed the check belongs to a rank without clicks.
@@ -557,7 +563,7 @@ def _check_columns(schema: Schema, candidates: Columns | None, options: Options)
         if candidates is not None and name in schema.types and name in candidates.types:
             _check_kinds(name, schema.types[name], candidates.types[name], argument)
     taken = [*schema.types] if options.rows else [schema.query, schema.doc, *keep]
-    added = ("weight",) if options.rows else COUNTS
+    added = ("weight",) if options.rows else COUNTS if candidates is None else (*COUNTS, EXPOSURE_SHOWN)
     clashes = [name for name in taken if name.lower() in added]
     if clashes:
         raise LogError(
@@ -628,6 +634,11 @@ class WeightProfile:
     def rows(self) -> int:
         """Rows of the log."""
         return sum(each.rows for each in self.counts)
+
+    @property
+    def impressions(self) -> int:
+        """Impressions of the log."""
+        return sum(each.impressions for each in self.counts)
 
     @property
     def clicks(self) -> int:
@@ -724,6 +735,21 @@ def relative_propensities(
         deeper = any(f": {_BEYOND_CURVE}" in reason for reason in missing)
         raise CurveError(_missing_ranks_message(curve, missing, deeper), {"beyond": "clip"} if deeper else None)
     return propensities
+
+
+def _round_for_exact_sums(
+    propensities: Mapping[Segment, Mapping[int, float]], impressions: int
+) -> dict[Segment, dict[int, float]]:
+    """Round propensities to multiples of a unit, so that floats hold every sum of them over impressions exactly.
+
+    A float holds all multiples of the unit up to 2^53 units, and no sum is larger.
+    """
+    largest = max(p for values in propensities.values() for p in values.values())
+    unit = 2.0 ** (math.frexp(largest * impressions)[1] - 52)
+    return {
+        segment: {rank: unit * (max(round(p / unit), 1) if p > 0 else 0) for rank, p in values.items()}
+        for segment, values in propensities.items()
+    }
 
 
 def _format_segments(keys: list[Segment]) -> str:
