@@ -342,6 +342,8 @@ CODES: dict[str, str] = {
     "queries-without-candidates": "Queries of the log have no candidates.",
     "zero-propensity-rank": "The estimated propensity of a rank at which results were shown is 0.",
     "shown-documents-not-in-candidates": "Documents that were shown are not among the candidates of their query.",
+    # ---- Judgments
+    "few-judged-pairs": "Too few query-document pairs are judged to divide them into grades of equal size.",
     # ---- Evaluation of rankings
     "documents-never-shown": "The top of a ranking holds documents that were never shown for that query.",
     "documents-shown-deeper": "The top of a ranking holds documents that were shown only below the top ranks.",

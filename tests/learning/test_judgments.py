@@ -196,6 +196,15 @@ def test_grades_by_quantiles_are_equally_frequent(log: posbias.ClickLog, grades:
     assert again.table["rating"].equals(judged.table["rating"])
 
 
+@pytest.mark.parametrize(("pairs", "reported"), [(1, True), (7, True), (8, False)])
+def test_few_pairs_for_grades_by_quantiles_are_reported(log: posbias.ClickLog, pairs: int, reported: bool) -> None:
+    exposure = sorted(posbias.judgments(log, CURVE).table["exposure"].to_pylist(), reverse=True)
+    settings: dict[str, Any] = {"min_exposure": exposure[pairs - 1]}
+    for more, found in (({"grades": 1}, reported), ({"thresholds": [0.1]}, False), ({"grades": None}, False)):
+        findings = posbias.judgments(log, CURVE, **settings, **more).findings
+        assert [finding.code for finding in findings] == ["few-judged-pairs"] * found
+
+
 def test_grades_by_thresholds_and_none(log: posbias.ClickLog) -> None:
     judged = posbias.judgments(log, CURVE, thresholds=[0.1, 0.5])
     for given in ({"grades": 2, "thresholds": np.array([0.1, 0.5])}, {"grades": np.int64(2), "thresholds": (0.1, 0.5)}):

@@ -46,6 +46,8 @@ from posbias.logs.schema import Schema
 from posbias.progress import Progress, silent
 
 _LARGEST_GRADE = 100
+# With fewer pairs for each grade, grades of equal size mean little.
+_LEAST_PAIRS_PER_GRADE = 4
 # Findings that are about learning from the column `weight`, which judgments do not use.
 _ABOUT_WEIGHTS = ("few-clicks-for-ips", "much-weight-capped")
 # Before the log says more: the squared coefficients of variation of documents and of queries, as if from so many pairs
@@ -143,12 +145,13 @@ def judgments(
     # The queries with the most results shown first, and the best document of a query first.
     shown = np.bincount(pairs.query, pairs.impressions)[pairs.query]
     chosen = chosen[np.lexsort((-rate[chosen], pairs.query[chosen], -shown[chosen]))]
+    findings = [finding for finding in weights.findings if finding.code not in _ABOUT_WEIGHTS]
     if cuts is None and grades is not None:
+        findings += find_few_pairs(len(chosen), grades + 1)
         cuts = np.quantile(rate[chosen], np.arange(1, grades + 1) / (grades + 1)).tolist()
     rating = rate[chosen] if cuts is None else np.searchsorted(cuts, rate[chosen], side="right")
     values = {"rating": rating, "relevance": rate[chosen], "low": low[chosen], "high": high[chosen]}
     table = _make_table(counted.take(chosen), [query, doc], values)
-    findings = [finding for finding in weights.findings if finding.code not in _ABOUT_WEIGHTS]
     escaped = 0
     if path is not None:
         with atomic_write(path) as draft:
@@ -298,6 +301,24 @@ def _check_output(output: str | os.PathLike[str], sources: Sequence[Any], overwr
     if os.path.lexists(path) and not boolean("overwrite", overwrite):
         raise PosbiasError(f"{path!r} exists already. Name another file, or replace it.", {"overwrite": True})
     return path
+
+
+def find_few_pairs(pairs: int, grades: int) -> list[Finding]:
+    """Find too few pairs to divide into grades of equal size: the best of them would have the top grade in any case."""
+    if pairs >= _LEAST_PAIRS_PER_GRADE * grades:
+        return []
+    return [
+        Finding(
+            "few-judged-pairs",
+            "warning",
+            "Too few pairs are judged ({count}) to divide them into {grades} grades of equal size: the best have the "
+            "top grade, however seldom they were clicked",
+            pairs,
+            evidence={"grades": grades},
+            remedy="Say at which relevance each grade begins (thresholds), or judge pairs of less exposure "
+            "(min_exposure).",
+        )
+    ]
 
 
 # ---- Relevance
