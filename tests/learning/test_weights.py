@@ -429,6 +429,7 @@ def test_candidates_have_the_exposure_of_all_page_views(text: bool, tmp_path: Pa
     for row in rows:
         views[row["query_id"]][row["impression_id"]].append(row)
     want = expected(oracle_rows(rows), p)
+    shown_alone = {pair: values[2] for pair, values in want.items()}
     for query, doc in {*want} | {(row["query_id"], row["doc_id"]) for row in listed[:-1]}:
         exposure = 0.0
         for page in views[query].values():
@@ -437,6 +438,8 @@ def test_candidates_have_the_exposure_of_all_page_views(text: bool, tmp_path: Pa
         shown = want.get((query, doc), [0, 0, 0.0, 0.0])
         want[query, doc] = [shown[0], shown[1], exposure, shown[3]]
     assert_alike(values_of(result.table), want)
+    for row in result.table.to_pylist():
+        assert row["exposure_shown"] == pytest.approx(shown_alone.get((row["query_id"], row["doc_id"]), 0.0))
     assert [finding.code for finding in result.findings] == [
         "candidate-queries-not-in-log",
         "shown-documents-not-in-candidates",

@@ -17,8 +17,9 @@ from posbias.sql.plan import QueryPlan, Step, comma, render, shown_steps
 
 # The position of rows that cannot be weighted.
 UNUSABLE = -1
-# The columns that `pairs` adds to those of the log.
+# The columns that `pairs` adds to those of the log, and with candidates one more.
 COUNTS = ("impressions", "clicks", "exposure", "weight")
+EXPOSURE_SHOWN = "exposure_shown"
 
 
 def profile(plan: QueryPlan) -> str:
@@ -158,7 +159,7 @@ def _with_candidates(plan: QueryPlan, candidates: Columns, keep: Sequence[str]) 
     """Return the steps from `pairs` to all documents that could have been shown, each with all page views of its query.
 
     The exposure is E = Σ_k N_k p_k + (N_q − N) p_last: each of the N_q page views of the query that did not show the
-    document counts as an impression at the last rank.
+    document counts as an impression at the last rank. Its first part, of the page views that showed it, has a column.
     """
     d, segments = plan.dialect, plan.segments
     query, doc = (candidate_id(plan, candidates, name) for name in (plan.schema.query, plan.schema.doc))
@@ -198,7 +199,7 @@ def _with_candidates(plan: QueryPlan, candidates: Columns, keep: Sequence[str]) 
             "All candidates and all documents shown, for queries that the log has.",
             f"SELECT {comma(renamed)},\n  COALESCE(p.impressions, 0) AS impressions, COALESCE(p.clicks, 0) AS clicks,\n"
             "  COALESCE(p.exposure, 0) + GREATEST(q.unseen - COALESCE(p.unseen, 0), 0) AS exposure,\n"
-            "  COALESCE(p.weight, 0) AS weight\nFROM pairs p\n"
+            f"  COALESCE(p.weight, 0) AS weight, COALESCE(p.exposure, 0) AS {EXPOSURE_SHOWN}\nFROM pairs p\n"
             "FULL JOIN candidate_pairs c ON p.query = c.query AND p.doc = c.doc\n"
             "JOIN queries q ON q.query = COALESCE(p.query, c.query)",
         ),
