@@ -31,11 +31,8 @@ def main(folder: Path) -> None:
     made = posbias.ips_weights(train, curve, candidates=candidates, keep=features)
     print(made)
 
-    # One model to serve. The rows are sorted so that it is the same in every run.
-    table = polars.from_arrow(made.table).sort("query_id", "doc_id")
-    ranker = posbias.fit_ranker(
-        table, features, effective_clicks=made.effective_clicks, parameters={"num_threads": 1}, explain=True
-    )
+    # One model to serve.
+    ranker = posbias.fit_ranker(made, features, parameters={"num_threads": 1}, explain=True)
     ranker.save(folder / "ranker.txt")
     print(ranker)
 

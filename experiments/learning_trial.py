@@ -72,6 +72,8 @@ _LINEAR_PENALTY = 1e-3
 RANKS, _NOISE = 10, 0.1
 # Training queries of each production ranker: enough to be useful, too few to be perfect.
 _PRODUCTION = 30
+# A weak ranker ranks by one of the features whose correlation with the grade, within queries, is closest to this.
+_WEAK_CORRELATION, _WEAK_FEATURES = 0.05, 6
 # Too few queries could be split, but not learned from.
 _MIN_QUERIES = 100
 _FOLDS = 2
@@ -188,6 +190,11 @@ class Clicked:
         """Return the exposure of every document; a view that did not show it counts as one at the last rank."""
         p = floored(propensity)
         seen = np.concatenate([p[-1:], p])
+        return _summed(one.views * seen[one.ranks] for one in self.served.values())
+
+    def exposure_shown(self, propensity: FloatArray) -> FloatArray:
+        """Return the exposure of every document in the page views that showed it."""
+        seen = np.concatenate([[0.0], floored(propensity)])
         return _summed(one.views * seen[one.ranks] for one in self.served.values())
 
     def to_log(self) -> pa.Table:
@@ -463,6 +470,28 @@ def open_site(judgments: Judgments, queries: int, seed: int) -> Site:
     rankings = {name: rank_documents(training, weight, RANKS) for name, weight in zip("ab", weights, strict=True)}
     quality = [ndcg(held_out, rank_documents(held_out, weight)) for weight in weights]
     return Site(training, held_out, rankings, float(np.mean(quality)))
+
+
+def with_weak_rankers(site: Site, seed: int) -> Site:
+    """Return the site with rankers that each rank by one feature, which says little about the grade."""
+    training, rng = site.training, np.random.default_rng(seed)
+    within = _without_query_means(training, training.features)
+    grades = _without_query_means(training, training.grades[:, None])
+    scale = np.maximum(within.std(axis=0) * grades.std(), 1e-12)
+    correlation = (within * grades).mean(axis=0) / scale
+    weak = np.argsort(np.abs(np.abs(correlation) - _WEAK_CORRELATION))[:_WEAK_FEATURES]
+    rankings = {}
+    for name, feature in zip(site.rankings, rng.choice(weak, len(site.rankings), replace=False), strict=True):
+        weight = np.zeros(within.shape[1])
+        weight[feature] = 1 if correlation[feature] >= 0 else -1
+        rankings[name] = rank_documents(training, weight, RANKS)
+    return Site(training, site.held_out, rankings, float("nan"))
+
+
+def _without_query_means(judgments: Judgments, values: npt.NDArray[Any]) -> FloatArray:
+    """Return columns of values less their mean over the candidates of the query."""
+    sums = np.add.reduceat(values.astype(np.float64), judgments.offsets[:-1], axis=0)
+    return np.asarray(values - (sums / judgments.sizes[:, None])[judgments.query_of])
 
 
 def _dense(judgments: Judgments) -> Judgments:

@@ -309,7 +309,7 @@ def test_added_lightgbm_models_are_one_model(tmp_path: Path) -> None:
     other = lgb.train({"objective": "l2", **QUIET}, lgb.Dataset(x[:, :2], label=x[:, 0]), 2)
     with pytest.raises(PosbiasError, match="different features"):
         add_lightgbm_models([models[0], other], [1, 1])
-    with pytest.raises(PosbiasError, match="2 models and 1 factors"):
+    with pytest.raises(PosbiasError, match="found 2 models and the factors"):
         add_lightgbm_models(models[:2], [1])
     with pytest.raises(PosbiasError, match="found one of the type LGBMRegressor"):
         add_lightgbm_models([models[0], lgb.LGBMRegressor(n_estimators=2, **QUIET).fit(x, x[:, 0])], [1, 1])

@@ -45,9 +45,7 @@ def table(queries: int = 120, seed: int = 0, bias: float = 1.0) -> tuple[dict[st
 @pytest.mark.parametrize("learner", ["lightgbm", "xgboost"])
 def test_ranker_learns_relevance_and_not_the_rank(learner: str, tmp_path: Path) -> None:
     data, _ = table()
-    ranker = fit_ranker(
-        data, FEATURES, learner=learner, parameters=ONE_THREAD[learner], effective_clicks=2000, sizes=SIZES
-    )
+    ranker = fit_ranker(data, FEATURES, learner=learner, parameters=ONE_THREAD[learner], sizes=SIZES)
     test, rate = table(seed=1)
     scores = ranker.predict(test)
     truth = held_out_dcg(rate, rate, test["query_id"])
@@ -69,7 +67,7 @@ def test_ranker_learns_relevance_and_not_the_rank(learner: str, tmp_path: Path) 
 def test_student_is_the_least_squares_fit_of_the_blend_that_users_can_assemble() -> None:
     data, _ = table()
     size = TreeSize(4, 20, 10)
-    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=2000, sizes=[size])
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, sizes=[size])
     assert ranker.trees in (10, 40)
     x = np.column_stack([data[name] for name in FEATURES])
     own: dict[str, Any] = {"learning_rate": 0.1, "lambda_l2": 1.0, "max_bin": 63, "verbosity": -1, "num_threads": 1}
@@ -80,16 +78,55 @@ def test_student_is_the_least_squares_fit_of_the_blend_that_users_can_assemble()
         form = learner_form(f"lightgbm-{rule}", data)
         model = lightgbm.train(form.with_parameters(**own), lightgbm.Dataset(x[form.rows], **form.data), 10)
         scores.append(model.predict(x, raw_score=True))
-    factors = cautious_factors(scores[0], scores[1], scores[2], data["query_id"], 2000)
+    effective = sum(data["weight"]) ** 2 / sum(
+        w * w / c for w, c in zip(data["weight"], data["clicks"], strict=True) if c
+    )
+    factors = cautious_factors(scores[0], scores[1], scores[2], data["query_id"], effective)
     assert [*ranker.factors.values()] == pytest.approx(factors)
     blend = sum(factor * each for factor, each in zip(factors, scores, strict=True))
     student = lightgbm.train({**own, "objective": "l2"}, lightgbm.Dataset(x, label=blend), ranker.trees)
     np.testing.assert_allclose(ranker.predict(data), student.predict(x))
 
 
+def candidates_table(by: str) -> tuple[dict[str, Any], FloatArray]:
+    """Return a table of 20 candidates a query, of which the ten highest by a feature were shown, and their relevance."""
+    rng = np.random.default_rng(3)
+    query, views = np.repeat(np.arange(120), 20), 10
+    x = dict(zip(FEATURES, rng.normal(size=(3, len(query))), strict=True))
+    rate = np.exp(0.9 * x["a"] - 1.5).clip(0, 1)
+    rank = np.argsort(np.argsort(-x[by].reshape(-1, 20), axis=1), axis=1).ravel() + 1
+    shown = rank <= 10
+    p = 1 / np.minimum(rank, 10)
+    clicks = rng.binomial(views * shown, p * rate)
+    counts = {"impressions": views * shown, "clicks": clicks, "weight": clicks / p}
+    return {"query_id": query, **counts, "exposure": views * p, "exposure_shown": views * p * shown, **x}, rate
+
+
+@pytest.mark.parametrize("learner", ["lightgbm", "xgboost"])
+def test_page_views_that_did_not_show_a_document_count_unless_held_out_clicks_contradict(learner: str) -> None:
+    settings: dict[str, Any] = {"learner": learner, "parameters": ONE_THREAD[learner], "sizes": SIZES}
+    # The feature b says nothing about relevance, so what it left out is as relevant as what it showed.
+    data, rate = candidates_table(by="b")
+    ranker = fit_ranker(data, FEATURES, **settings)
+    assert ranker.views == "shown"
+    assert "only page views that showed a document count for it." in str(ranker)
+    left_out = {name: values for name, values in data.items() if name != "exposure_shown"}
+    other = fit_ranker(left_out, FEATURES, **settings)
+    quality, worse = (held_out_dcg(each.predict(data), rate, data["query_id"]) for each in (ranker, other))
+    assert quality > worse + 0.01
+    # It is the ranker of the table without what was counted against documents that were not shown.
+    same = fit_ranker({**left_out, "exposure": data["exposure_shown"]}, FEATURES, **settings)
+    np.testing.assert_array_equal(ranker.predict(data), same.predict(data))
+    # A good ranker leaves out what is less relevant, and clicks do not contradict.
+    data, _ = candidates_table(by="a")
+    ranker = fit_ranker(data, FEATURES, **settings)
+    assert ranker.views == "all"
+    assert "page views that showed" not in str(ranker)
+
+
 def test_explanation_measures_held_out_queries() -> None:
     data, _ = table()
-    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=2000, sizes=SIZES, explain=True)
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, sizes=SIZES, explain=True)
     assert {size for size, _ in ranker.choices} == {TreeSize(*size) for size in SIZES}
     steps = {step.name: step for step in ranker.steps}
     assert steps["naive, largest trees"].gain == 0
@@ -97,7 +134,7 @@ def test_explanation_measures_held_out_queries() -> None:
     # The correction is worth much here, and the explanation shows it on clicks that were not learned from.
     assert steps["cautious blend"].gain > 3 * steps["cautious blend"].error > 0
     assert all(step.name in str(ranker) for step in ranker.steps)
-    assert fit_ranker(data, FEATURES, effective_clicks=2000, sizes=SIZES[:1]).steps == ()
+    assert fit_ranker(data, FEATURES, sizes=SIZES[:1]).steps == ()
 
 
 def test_the_likelihood_of_clicks_is_that_of_the_best_factor_of_the_scores() -> None:
@@ -127,7 +164,7 @@ def test_the_smallest_trees_within_one_standard_error_of_the_best_are_chosen() -
     # One tree is far from enough; 300 trees are hardly better than 30, or worse.
     sizes = [(4, 20, 300), (4, 20, 30), (4, 20, 1)]
     data, _ = table()
-    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=2000, sizes=sizes)
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, sizes=sizes)
     assert ranker.size == TreeSize(4, 20, 30)
     best = max(ranker.choices.values())
     assert best - 0.005 < ranker.choices[ranker.size, ranker.trees] <= best
@@ -136,7 +173,7 @@ def test_the_smallest_trees_within_one_standard_error_of_the_best_are_chosen() -
 
 def test_the_size_of_trees_is_chosen_on_some_queries_of_a_large_table(monkeypatch: pytest.MonkeyPatch) -> None:
     data, _ = table()
-    settings: dict[str, Any] = {"parameters": {"num_threads": 1}, "effective_clicks": 2000, "sizes": SIZES[1:]}
+    settings: dict[str, Any] = {"parameters": {"num_threads": 1}, "sizes": SIZES[1:]}
     every = fit_ranker(data, FEATURES, **settings)
     monkeypatch.setattr(rankers, "_ROWS_TO_CHOOSE_BY", 400)
     some = fit_ranker(data, FEATURES, **settings)
@@ -171,26 +208,45 @@ def test_trees_see_half_of_many_features_unless_the_user_says_otherwise(learner:
 def test_trees_that_memorise_are_not_chosen() -> None:
     data, _ = table(queries=60)
     sizes = [(4, 20, 10), (63, 1, 200)]
-    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, effective_clicks=500, sizes=sizes)
+    ranker = fit_ranker(data, FEATURES, parameters={"num_threads": 1}, sizes=sizes)
     assert ranker.size == TreeSize(4, 20, 10)
 
 
 def test_the_same_seed_gives_the_same_ranker() -> None:
     data, _ = table(queries=40)
-    one, again = (fit_ranker(data, FEATURES, effective_clicks=500, sizes=SIZES, seed=7) for _ in range(2))
+    one, again = (fit_ranker(data, FEATURES, sizes=SIZES, seed=7) for _ in range(2))
     np.testing.assert_array_equal(one.predict(data), again.predict(data))
 
 
-def test_weights_carry_their_effective_clicks() -> None:
-    log = posbias.ClickLog(posbias.simulate(posbias.World(queries=60, max_rank=5)))
-    weights = posbias.ips_weights(log, [1, 0.5, 0.3, 0.25, 0.2], keep=["rank_a", "rank_b"])
-    features = ["rank_a", "rank_b"]
-    # Rows of the weights have no order, and trees depend on it in the last digits.
-    rankers = [fit_ranker(source, features, sizes=SIZES[:1]) for source in (weights, weights.table)]
-    assert rankers[0].factors == rankers[1].factors
-    np.testing.assert_array_equal(rankers[0].predict(weights), rankers[0].predict(weights.table))
-    with pytest.raises(PosbiasError, match="effective_clicks must be a number above 0, found None"):
-        fit_ranker(weights.to_pandas(), features)
+def test_every_form_of_the_same_rows_gives_the_same_ranker() -> None:
+    rows = posbias.simulate(posbias.World(queries=60, max_rank=5))
+    texts = pa.array([f"q{number}" for number in rows["query_id"].to_pylist()])
+    rows = rows.set_column(rows.column_names.index("query_id"), "query_id", texts)
+    weights = posbias.ips_weights(posbias.ClickLog(rows), [1, 0.5, 0.3, 0.25, 0.2], keep=["rank_a", "rank_b"])
+    shuffled = weights.table.take(np.random.default_rng(0).permutation(weights.rows))
+    sources = (weights, weights.table, shuffled, shuffled.to_pandas())
+    # Without the document, rows are sorted by their numbers.
+    without = (weights.table.drop_columns(["doc_id"]), shuffled.drop_columns(["doc_id"]))
+    for alike in (sources, without):
+        first, *others = (fit_ranker(source, ["rank_a", "rank_b"], sizes=SIZES) for source in alike)
+        for other in others:
+            assert (other.factors, other.size, other.trees) == (first.factors, first.size, first.trees)
+            np.testing.assert_array_equal(other.predict(shuffled), first.predict(shuffled))
+
+
+def test_added_days_have_the_effective_clicks_of_the_whole_log() -> None:
+    days = [pandas.DataFrame({**table(queries=40, seed=seed)[0], "doc_id": np.tile(range(10), 40)}) for seed in (0, 1)]
+    days[1]["query_id"] += 40
+    below = pandas.concat(days)
+    n = [learned_from(each).effective_clicks for each in (*days, below)]
+    assert max(n[:2]) < n[2] < 1.2 * sum(n[:2])
+    # Each document was shown at one rank here, so this is the sample size of its clicks.
+    w = np.repeat(below["weight"] / below["clicks"].clip(1), below["clicks"])
+    assert n[2] == pytest.approx(w.sum() ** 2 / (w**2).sum())
+
+
+def learned_from(source: Any) -> Any:
+    return rankers._make_lesson(source, FEATURES, "query_id", "doc_id")
 
 
 def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
@@ -198,25 +254,25 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
     log = posbias.ClickLog(rows, query="search")
     features, p = ["rank_a", "rank_b"], [1, 0.5, 0.3, 0.25, 0.2]
     made = posbias.ips_weights(log, p, keep=features)
-    sorted_table = made.table.sort_by([("search", "ascending"), ("doc_id", "ascending")])
-    one = fit_ranker(sorted_table, features, query="search", sizes=SIZES[:1])
+    weighed = made.table
+    one = fit_ranker(weighed, features, query="search", sizes=SIZES[:1])
     other = fit_ranker(log, features, curve=p, sizes=SIZES[:1])
-    np.testing.assert_array_equal(one.predict(sorted_table), other.predict(sorted_table))
+    np.testing.assert_array_equal(one.predict(weighed), other.predict(weighed))
     # Documents that were never shown belong to the student's lesson, so they change the ranker.
     candidates = rows.select(["search", "doc_id", *features]).slice(0, 100)
     extra = candidates.set_column(1, "doc_id", pa.array(range(10**6, 10**6 + 100)))
     more = fit_ranker(log, features, curve=p, candidates=pa.concat_tables([candidates, extra]), sizes=SIZES[:1])
-    assert np.abs(more.predict(sorted_table) - other.predict(sorted_table)).max() > 0
+    assert np.abs(more.predict(weighed) - other.predict(weighed)).max() > 0
     with pytest.raises(PosbiasError, match="A log needs a curve"):
         fit_ranker(log, features)
-    with pytest.raises(PosbiasError, match="for a log only"):
+    with pytest.raises(PosbiasError, match=r"go with a log.*posbias.ClickLog"):
         fit_ranker(made, features, curve=p, query="search")
     # What the error about ranks beyond the curve advises, this function takes.
     with pytest.raises(PosbiasError, match="Add beyond='clip'"):
         fit_ranker(log, features, curve=p[:3], sizes=SIZES[:1])
     clipped = fit_ranker(log, features, curve=p[:3], beyond="clip", sizes=SIZES[:1])
     by_hand = fit_ranker(log, features, curve=[*p[:3], p[2], p[2]], sizes=SIZES[:1])
-    np.testing.assert_array_equal(clipped.predict(sorted_table), by_hand.predict(sorted_table))
+    np.testing.assert_array_equal(clipped.predict(weighed), by_hand.predict(weighed))
 
 
 @pytest.mark.parametrize(
@@ -226,11 +282,20 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
         ({"features": ["z"]}, "no column 'z'"),
         ({"learner": "catboost"}, "'catboost' is not known"),
         ({"folds": 1}, "folds must be"),
-        ({"folds": 500}, "fewer queries than folds"),
+        ({"folds": 500}, r"fewer queries \(20\) than folds"),
         ({"sizes": []}, "no size of trees"),
         ({"sizes": [(1, 1, 1)]}, "leaves must be"),
         ({"sizes": ["small"]}, "A size is the leaves"),
-        ({"effective_clicks": 0}, "above 0"),
+        ({"sizes": None}, "A size is the leaves"),
+        ({"parameters": [1]}, "parameters must be a dict"),
+        ({"parameters": {"boosting": "rf"}}, "cannot take boosting='rf'"),
+        ({"parameters": {"early_stopping_rounds": 5}}, "cannot take early_stopping_rounds=5"),
+        ({"parameters": {"booster": "gblinear"}, "learner": "xgboost"}, "cannot take booster='gblinear'"),
+        (
+            {"parameters": {"learning_rate": -1}},
+            "(?s)LightGBM cannot train with .*learning_rate=-1.*It says: .*learning",
+        ),
+        ({"parameters": {"max_bin": 1}, "learner": "xgboost"}, "XGBoost cannot train with .*max_bin=1. It says: "),
         ({"query": "nothing"}, "no column 'nothing'"),
         ({"parameters": {"objective": "l2"}}, "sets 'objective' itself"),
         ({"parameters": {"num_iterations": 5}}, "fit_ranker chooses 'num_iterations' itself.*sizes="),
@@ -239,6 +304,7 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
         ({"parameters": {"max_depth": 5}, "learner": "xgboost"}, "fit_ranker chooses 'max_depth' itself"),
         ({"features": ["a", "clicks", "exposure"]}, "'clicks', 'exposure' cannot be ranked by"),
         ({"features": ["impressions"]}, "'impressions' cannot be ranked by"),
+        ({"features": ["exposure_shown"]}, "'exposure_shown' cannot be ranked by"),
         ({"features": ["weight"]}, "'weight' cannot be ranked by"),
         ({"features": ["query_id"]}, "'query_id' cannot be ranked by"),
         ({"doc": "c", "features": ["c"]}, "'c' cannot be ranked by"),
@@ -247,7 +313,7 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
 )
 def test_wrong_arguments_are_rejected(arguments: dict[str, Any], message: str) -> None:
     data, _ = table(queries=20)
-    settings = {"features": FEATURES, "effective_clicks": 100, "sizes": SIZES[:1], **arguments}
+    settings = {"features": FEATURES, "sizes": SIZES[:1], **arguments}
     with pytest.raises(PosbiasError, match=message):
         fit_ranker(data, **settings)
 
@@ -257,12 +323,12 @@ def test_days_that_were_not_added_up_are_rejected() -> None:
     day = pandas.DataFrame({**data, "doc_id": np.tile(np.arange(10), 20)})
     below = pandas.concat([day, day])
     with pytest.raises(PosbiasError, match=r"200 of 400 rows have the same 'query_id' and 'doc_id'.*sum the rows"):
-        fit_ranker(below, FEATURES, effective_clicks=200, sizes=SIZES[:1])
+        fit_ranker(below, FEATURES, sizes=SIZES[:1])
     keys = ["query_id", "doc_id", *FEATURES]
     added = below.groupby(keys, as_index=False).sum()
-    assert len(fit_ranker(added, FEATURES, effective_clicks=200, sizes=SIZES[:1]).predict(day)) == 200
+    assert len(fit_ranker(added, FEATURES, sizes=SIZES[:1]).predict(day)) == 200
     with pytest.raises(PosbiasError, match="rows have the same 'query_id' and 'document'"):
-        fit_ranker(below.rename(columns={"doc_id": "document"}), FEATURES, doc="document", effective_clicks=200)
+        fit_ranker(below.rename(columns={"doc_id": "document"}), FEATURES, doc="document")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +337,7 @@ def test_days_that_were_not_added_up_are_rejected() -> None:
 def test_an_alias_replaces_the_default_of_its_parameter(learner: str, alias: str) -> None:
     data, _ = table(queries=20)
     main = "learning_rate" if learner == "lightgbm" else "eta"
-    settings: dict[str, Any] = {"learner": learner, "effective_clicks": 100, "sizes": SIZES[:1]}
+    settings: dict[str, Any] = {"learner": learner, "sizes": SIZES[:1]}
     usual, one, other = (
         fit_ranker(data, FEATURES, parameters=ONE_THREAD[learner] | own, **settings).predict(data)
         for own in ({}, {main: 0.4}, {alias: 0.4})
@@ -293,7 +359,7 @@ def test_features_of_a_log_that_are_missing_or_outcomes_are_named() -> None:
 @pytest.mark.parametrize("learner", ["lightgbm", "xgboost"])
 def test_a_model_is_not_saved_into_a_missing_folder(learner: str, tmp_path: Path) -> None:
     data, _ = table(queries=20)
-    ranker = fit_ranker(data, FEATURES, learner=learner, effective_clicks=100, sizes=SIZES[:1])
+    ranker = fit_ranker(data, FEATURES, learner=learner, sizes=SIZES[:1])
     with pytest.raises(PosbiasError, match=r"folder .*no' does not exist"):
         ranker.save(tmp_path / "no" / "model.json")
     with pytest.raises(PosbiasError, match="is a folder"):
@@ -304,14 +370,28 @@ def test_a_table_without_clicks_and_wrong_predictions_are_rejected() -> None:
     data, _ = table(queries=20)
     none = {**data, "clicks": np.zeros(200), "weight": np.zeros(200)}
     with pytest.raises(PosbiasError, match="No row was clicked"):
-        fit_ranker(none, FEATURES, effective_clicks=10, sizes=SIZES[:1])
-    with pytest.raises(PosbiasError, match="one value in all rows"):
-        fit_ranker({**data, "a": np.ones(200)}, ["a"], effective_clicks=10)
-    ranker = fit_ranker(data, FEATURES, effective_clicks=10, sizes=SIZES[:1])
+        fit_ranker(none, FEATURES, sizes=SIZES[:1])
+    for constant in (np.ones(200), np.full(200, np.nan)):
+        with pytest.raises(PosbiasError, match="one value in all rows"):
+            fit_ranker({**data, "a": constant}, ["a"])
+    for name, values, message in (
+        ("a", np.r_[np.inf, data["a"][1:]], "1 of 200 values of feature 'a' are too large, such as inf"),
+        ("a", data["a"][1:], "different lengths: 'a' 199|different lengths.*200"),
+        ("clicks", data["clicks"] * 0, "No row was clicked"),
+        ("impressions", data["clicks"] * 0, "have more clicks than impressions, such as impressions 0"),
+        ("weight", data["clicks"] * 0, "have clicks without weight"),
+    ):
+        with pytest.raises(PosbiasError, match=message):
+            fit_ranker({**data, name: values}, FEATURES, sizes=SIZES[:1])
+    with pytest.raises(PosbiasError, match=r"gives all 200 rows the same score: .* leaves of 1,000 rows"):
+        fit_ranker(data, FEATURES, sizes=[(4, 1000, 5)])
+    ranker = fit_ranker(data, FEATURES, sizes=SIZES[:1])
     with pytest.raises(PosbiasError, match="Expected 3 features a row"):
         ranker.predict(np.zeros((4, 2)))
     with pytest.raises(PosbiasError, match="no column 'c'"):
         ranker.predict({"a": [1.0], "b": [2.0]})
+    with pytest.raises(PosbiasError, match="too large, such as 1e"):
+        ranker.predict([[1e300, 0.0, 0.0]])
 
 
 def test_dcg_of_groups_is_what_held_out_dcg_says() -> None:

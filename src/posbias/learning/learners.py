@@ -90,7 +90,7 @@ def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "
     table = as_table(table)
     if rule == "poisson":
         clicks, exposure = (non_negative_numbers(column, column_of(table, column)) for column in ("clicks", "exposure"))
-        _check_lengths(clicks=clicks, exposure=exposure)
+        check_lengths(clicks=clicks, exposure=exposure)
         form = _poisson(learner, clicks, exposure)
         known = query in column_names(table)
         return (
@@ -103,7 +103,7 @@ def learner_form(name: str, table: Any, *, query: str = "query_id", doc: str = "
     # Rows of a log have no exposure, and may repeat a document, which would be compared with itself.
     column_of(table, "exposure")
     ids = group_numbers(f"column {query!r}", column_of(table, query))
-    _check_lengths(**{label: weight, "impressions": impressions, query: ids})
+    check_lengths(**{label: weight, "impressions": impressions, query: ids})
     check_unique_pairs(table, query, ids, doc)
     rows, sizes = _by_query(ids, impressions > 0)
     weights = scaled_weights(weight[rows])
@@ -235,7 +235,8 @@ def column_names(table: Any) -> list[Any]:
     return list(getattr(table, "column_names", getattr(table, "columns", table)))
 
 
-def _check_lengths(**columns: AnyArray) -> None:
+def check_lengths(**columns: AnyArray) -> None:
+    """Reject columns of different lengths."""
     if len({len(values) for values in columns.values()}) > 1:
         lengths = ", ".join(f"{name} {len(values):,}" for name, values in columns.items())
         raise PosbiasError(f"The columns of the table have different lengths: {lengths}. Expected one value per row.")
@@ -246,7 +247,7 @@ def check_unique_pairs(table: Any, query: str, ids: IntArray, doc: str) -> None:
     if doc not in column_names(table) and doc == "doc_id":
         return
     docs = group_numbers(f"column {doc!r}", column_of(table, doc))
-    _check_lengths(**{query: ids, doc: docs})
+    check_lengths(**{query: ids, doc: docs})
     repeated = len(ids) - len(group([ids, docs])[0])
     if repeated:
         raise PosbiasError(
@@ -431,10 +432,14 @@ def add_lightgbm_models(models: Sequence[Any], factors: Sequence[float]) -> Any:
         A `lightgbm.Booster`, to save and serve as one file. Its `predict` returns the sum of scores.
     """
     lightgbm = optional("lightgbm", "Adding models needs")
-    numbers = [number(factor) for factor in factors]
-    if not models or len(models) != len(numbers) or None in numbers:
+    many = all(isinstance(each, Sequence | np.ndarray) for each in (models, factors))
+    numbers = [number(factor) for factor in factors] if many else []
+    if not numbers or len(models) != len(numbers) or None in numbers:
         raise PosbiasError(
-            f"There are {len(models)} models and {len(numbers)} factors. Expected a number for each model."
+            f"Expected a list of models and a finite number for each, found {len(models)} models and the factors "
+            f"{factors!r}."
+            if many
+            else f"Expected a list of models and a list of factors, found {factors!r} as factors."
         )
     other = next((model for model in models if not isinstance(model, lightgbm.Booster)), None)
     if other is not None:

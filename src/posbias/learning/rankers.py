@@ -5,43 +5,50 @@
 1. Learn three rankers: naively, by IPS and by the Poisson likelihood. Blend them (`cautious_factors`).
 2. Fit one model, the student, to the scores of the blend on all candidates, by least squares. It is one model to serve,
    and a student of few trees smooths what the three rankers memorised.
-3. Choose the size of the trees, and the trees of the student, by the likelihood of the clicks on held-out queries: the
-   smallest within one standard error of the best.
+3. Choose by the likelihood of the clicks on held-out queries: the size of the trees and the trees of the student, the
+   smallest within one standard error of the best; and whether page views that did not show a document count against it.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from posbias._arrays import FloatArray, IntArray
+from posbias._arrays import AnyArray, FloatArray, IntArray
 from posbias._files import writable
 from posbias._optional import optional
 from posbias._text import Column, listed, table
-from posbias._validate import boolean, integer, names, number, one_of
+from posbias._validate import boolean, integer, names, one_of
 from posbias.errors import PosbiasError
+from posbias.findings import Finding
 from posbias.learning.learners import (
     as_table,
     cautious_factors,
+    check_lengths,
     check_unique_pairs,
     column_names,
     column_of,
     held_out_dcg,
     learner_form,
 )
-from posbias.learning.objectives import as_numbers, dcg_of_groups, group_numbers, non_negative_numbers
+from posbias.learning.objectives import as_column, as_numbers, dcg_of_groups, group_numbers, non_negative_numbers
 from posbias.learning.weights import Beyond, Weights, features_for_keep, ips_weights
 from posbias.logs.click_log import ClickLog
 
 RULES = ("naive", "softmax", "poisson")
 _COUNTS = ("impressions", "clicks", "exposure", "weight")
-_EFFECTIVE_CLICKS = b"posbias.effective_clicks"
+# The exposure in page views that showed the document; with candidates, "exposure" counts all page views of its query.
+_SHOWN = "exposure_shown"
+# Which page views count for a document: all of its query, or those that showed it. Rankers that serve mostly leave out
+# worse documents, so the first is assumed unless held-out clicks contradict it by more than so many standard errors.
+Views = Literal["all", "shown"]
+_CONTRADICTION = 1.5
 
 
 class TreeSize(NamedTuple):
@@ -73,7 +80,6 @@ def fit_ranker(
     beyond: Beyond = "refuse",
     learner: str = "lightgbm",
     parameters: Mapping[str, Any] | None = None,
-    effective_clicks: float | None = None,
     query: str = "query_id",
     doc: str = "doc_id",
     folds: int = 3,
@@ -94,8 +100,6 @@ def fit_ranker(
             `weights` is a log; see `ips_weights`.
         learner ("lightgbm" or "xgboost", default "lightgbm"): the library that learns.
         parameters (dict, default none): parameters of that library, such as the learning rate and threads.
-        effective_clicks (float, default None): the effective sample size of the clicks. By default the table says it;
-            give the sum over days if you added tables.
         query (str, default "query_id"): the column of the query in the table; a log knows its own.
         doc (str, default "doc_id"): the column of the document, to find repeated rows if the table has it.
         folds (int, default 3): the number of parts into which queries are split to choose the size of trees.
@@ -105,7 +109,7 @@ def fit_ranker(
         seed (int, default 0): seeds the folds and the learner.
 
     Returns:
-        A `Ranker`, with the `model`.
+        A `Ranker`, with the `model`. The same rows in another order give the same ranker.
 
     Example:
         >>> import posbias
@@ -126,36 +130,42 @@ def fit_ranker(
     if not named:
         raise PosbiasError("There is no feature to rank by. Name the columns of features (features).")
     chosen_sizes = _check_sizes(sizes)
-    fit = _LEARNERS[learner](_LEARNERS[learner].named(parameters or {}), seed)
+    fit = _LEARNERS[learner](_LEARNERS[learner].named({} if parameters is None else parameters), seed)
+    findings: tuple[Finding, ...] = getattr(weights, "findings", ())
     if isinstance(weights, ClickLog):
         weights, query, doc = _weigh(weights, curve, candidates, beyond, named)
+        findings = weights.findings
     elif curve is not None or candidates is not None or beyond != "refuse":
         raise PosbiasError(
-            "A table of weights has its curve and candidates already. Give curve, candidates and beyond for a log only."
+            "curve, candidates and beyond go with a log. Give the log as posbias.ClickLog(...). If this is a table of "
+            "weights, leave them out: it has them already."
         )
-    source = as_table(weights)
-    clicks = _effective_clicks(weights, effective_clicks)
-    counts = {name: non_negative_numbers(name, column_of(source, name)) for name in _COUNTS}
-    group = group_numbers(f"column {query!r}", column_of(source, query))
     _check_names(named, [query, doc])
-    check_unique_pairs(source, query, group, doc)
-    lesson = _Lesson({"query_id": group, **counts}, _features(source, named), clicks)
-    _check_features(lesson.x)
-    if int(group.max(initial=-1)) + 1 < folds:
-        raise PosbiasError(f"There are fewer queries than folds ({folds}). Give more queries, or fewer folds.")
-    order = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group]
+    lesson = _make_lesson(as_table(weights), named, query, doc)
+    queries = int(lesson.counts["query_id"].max(initial=-1)) + 1
+    if queries < folds:
+        raise PosbiasError(
+            f"There are fewer queries ({queries:,}) than folds ({folds}). Give more queries, or fewer folds."
+        )
+    order = np.random.default_rng(seed).permutation(queries)[lesson.counts["query_id"]]
     some = _rows_to_choose_by(order, folds)
     held_out = _HeldOut(lesson.take(some), order[some] % folds, fit, explain=explain)
     for alike in _by_leaves(chosen_sizes):
         held_out.learn(alike)
-    choices = held_out.values()
-    size, trees = held_out.smallest_good()
+    views, size, trees = held_out.choose()
+    lesson = lesson.counting(views)
     rules = _fit_rules(lesson, [lesson.x], fit, [size])
     scores = [rules[rule][size][0] for rule in RULES]
-    factors = _factors(scores, lesson)
-    model = fit.student(lesson.x, _add(factors, scores), size._replace(trees=trees))
-    steps = held_out.steps(size, trees) if explain else ()
-    return Ranker(model, learner, named, size, trees, dict(zip(RULES, factors, strict=True)), choices, steps)
+    factors = dict(zip(RULES, _factors(scores, lesson), strict=True))
+    model = fit.student(lesson.x, _add([*factors.values()], scores), size._replace(trees=trees))
+    if not np.ptp(fit.scores(model, lesson.x, trees)) > 0:
+        raise PosbiasError(
+            f"The ranker gives all {len(lesson.x):,} rows the same score: no feature splits them into leaves of "
+            f"{size.rows:,} rows or more that are clicked differently. Give more queries, features that say more, or "
+            "smaller leaves, such as sizes=[(4, 5, 60)] for trees of 4 leaves, 5 rows or more in a leaf, and 60 trees."
+        )
+    steps = held_out.steps(views, size, trees) if explain else ()
+    return Ranker(model, learner, named, size, trees, factors, views, held_out.values(views), steps, findings)
 
 
 @dataclass(frozen=True)
@@ -171,9 +181,12 @@ class Ranker:
         size (TreeSize): the chosen size of the trees of the three rankers.
         trees (int): the chosen number of trees of the student.
         factors (dict): what each of the three rankers counts in the blend that the student learned.
+        views ("all" or "shown"): the page views that count for a document: all of its query, where one that did not
+            show it counts as one at the last rank without a click, or those that showed it.
         choices (dict): the log-likelihood per click on held-out queries, above that of equally relevant documents, by
             size and trees of the student.
         steps (tuple of StepGain): what each step brings on held-out queries; empty without `explain`.
+        findings (tuple of Finding): what was found in the log, the curve and the candidates, if they are known.
     """
 
     model: Any
@@ -182,13 +195,16 @@ class Ranker:
     size: TreeSize
     trees: int
     factors: Mapping[str, float]
+    views: Views
     choices: Mapping[tuple[TreeSize, int], float]
     steps: tuple[StepGain, ...] = ()
+    findings: tuple[Finding, ...] = field(default=(), repr=False)
 
     def predict(self, source: Any) -> FloatArray:
         """Return scores, the highest first, of a table with the columns of features, or of an array of them."""
         is_table = hasattr(source, "columns") or isinstance(source, Mapping)
         x = _features(source, self.features) if is_table else as_numbers("features", source, "a table of numbers")
+        _check_finite("features", x)
         if x.ndim != 2 or x.shape[1] != len(self.features):
             raise PosbiasError(f"Expected {len(self.features)} features a row, found an array of the shape {x.shape}.")
         if self.learner == "lightgbm":
@@ -207,6 +223,7 @@ class Ranker:
             f"{self.trees} trees of {self.size.leaves} leaves, {self.size.rows} rows or more in a leaf. They follow a "
             f"blend of rankers of {self.size.trees} trees: "
             + " + ".join(f"{factor:.3g} · {rule}" for rule, factor in self.factors.items())
+            + {"all": ".", "shown": "; only page views that showed a document count for it."}[self.views]
         )
         if not self.steps:
             return head
@@ -339,8 +356,10 @@ class StepGain(NamedTuple):
     error: float
 
 
-def _weigh(log: ClickLog, curve: Any, candidates: Any, beyond: Beyond, features: Sequence[str]) -> tuple[Any, str, str]:
-    """Return the table of weights of a log, in a fixed order, and its columns of the query and the document."""
+def _weigh(
+    log: ClickLog, curve: Any, candidates: Any, beyond: Beyond, features: Sequence[str]
+) -> tuple[Weights, str, str]:
+    """Return the weights of a log, and their columns of the query and the document."""
     if curve is None:
         raise PosbiasError(
             "A log needs a curve: fit_ranker(log, features, curve=posbias.CrossFit().fit(posbias.harvest(log)))."
@@ -349,13 +368,12 @@ def _weigh(log: ClickLog, curve: Any, candidates: Any, beyond: Beyond, features:
     with features_for_keep():
         made = ips_weights(log, curve, candidates=candidates, keep=features, beyond=beyond)
     query, doc = made.columns[:2]
-    # Trees depend on the order of rows in the last digits.
-    return made.table.sort_by([(query, "ascending"), (doc, "ascending")]), query, doc
+    return made, query, doc
 
 
 def _check_names(features: Sequence[str], known: Sequence[str | None]) -> None:
     """Reject features that are ids, or what happened when a document was shown: the label, or what it is made of."""
-    wrong = [name for name in features if name in (*_COUNTS, *known)]
+    wrong = [name for name in features if name in (*_COUNTS, _SHOWN, *known)]
     if wrong:
         raise PosbiasError(
             f"{listed(wrong)} cannot be ranked by: an id or an outcome of the log is not known before a document is "
@@ -377,7 +395,7 @@ def _rows_to_choose_by(order: IntArray, folds: int) -> IntArray:
 
 def _check_sizes(sizes: Sequence[tuple[int, int, int]]) -> list[TreeSize]:
     made = []
-    for size in sizes:
+    for size in sizes if isinstance(sizes, Sequence) and not isinstance(sizes, str) else [sizes]:
         if not isinstance(size, tuple | list) or len(size) != 3:
             raise PosbiasError(f"A size is the leaves of a tree, the rows of a leaf and the trees, not {size!r}.")
         made.append(
@@ -398,19 +416,55 @@ def _by_leaves(sizes: Sequence[TreeSize]) -> list[list[TreeSize]]:
     return list(groups.values())
 
 
-def _effective_clicks(weights: Any, given: float | None) -> float:
-    """Return the effective clicks: those given, or those that the table says."""
-    if given is None and isinstance(weights, Weights):
-        given = weights.effective_clicks
-    if given is None:
-        metadata = getattr(getattr(weights, "schema", None), "metadata", None) or {}
-        given = float(metadata[_EFFECTIVE_CLICKS]) if _EFFECTIVE_CLICKS in metadata else None
-    if not (number(given) or 0) > 0:
-        raise PosbiasError(
-            f"effective_clicks must be a number above 0, found {given!r}. `ips_weights` returns it, and its table has "
-            "it as metadata; give the sum of the days if you added tables."
-        )
-    return float(given or 0)
+def _make_lesson(source: Any, features: Sequence[str], query: str, doc: str) -> _Lesson:
+    """Return the counts and features of a table of weights, in an order that does not depend on that of its rows."""
+    known = [*_COUNTS, _SHOWN] if _SHOWN in column_names(source) else _COUNTS
+    counts = {name: non_negative_numbers(name, column_of(source, name)) for name in known}
+    group = group_numbers(f"column {query!r}", column_of(source, query))
+    x = _features(source, features)
+    check_lengths(**{query: group, **counts, listed(features): x})
+    check_unique_pairs(source, query, group, doc)
+    _check_features(x)
+    _check_counts(counts)
+    group = _in_fixed_order(group, column_of(source, query))
+    within: list[AnyArray] = [*counts.values(), *x.T]
+    if doc in column_names(source):
+        docs = column_of(source, doc)
+        within = [_in_fixed_order(group_numbers(f"column {doc!r}", docs), docs)]
+    # Folds depend on the order of queries, and trees on that of rows in their last digits.
+    order = np.lexsort([*within, group])
+    return _Lesson({"query_id": group[order], **{name: values[order] for name, values in counts.items()}}, x[order])
+
+
+def _in_fixed_order(group: IntArray, ids: Any) -> IntArray:
+    """Return the numbers of groups in an order of their ids that does not depend on the order of rows.
+
+    >>> _in_fixed_order(np.array([0, 1, 0]), ["b", "a", "b"]).tolist()
+    [1, 0, 1]
+    """
+    column = as_column("ids", ids)
+    first = column[np.unique(group, return_index=True)[1]].tolist()
+    place = np.empty(len(first), dtype=np.int64)
+    # By their texts, because ids of several types have no order.
+    place[sorted(range(len(first)), key=lambda i: str(first[i]))] = np.arange(len(first))
+    return place[group]
+
+
+def _check_counts(counts: Mapping[str, FloatArray]) -> None:
+    """Reject counts that no log has, as in a table of days of which one column was not added up."""
+    if not counts["clicks"].sum() > 0:
+        raise PosbiasError("No row was clicked, so there is nothing to learn from.")
+    for wrong, what in (
+        (counts["clicks"] > counts["impressions"], "more clicks than impressions"),
+        ((counts["clicks"] > 0) != (counts["weight"] > 0), "clicks without weight, or weight without clicks"),
+    ):
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            example = ", ".join(f"{name} {values[row]:g}" for name, values in counts.items())
+            raise PosbiasError(
+                f"{int(wrong.sum()):,} of {len(wrong):,} rows have {what}, such as {example}. Expected a table made by "
+                "`posbias.ips_weights`. If you added up tables, add all of these columns."
+            )
 
 
 def _features(source: Any, features: Sequence[str]) -> FloatArray:
@@ -420,12 +474,27 @@ def _features(source: Any, features: Sequence[str]) -> FloatArray:
     missing = [name for name in features if name not in found]
     if missing:
         raise PosbiasError(f"The table has no column {listed(missing)}. Columns found: {listed(map(str, found))}.")
-    return np.column_stack([as_numbers(f"feature {name!r}", source[name]) for name in features])
+    columns = [as_numbers(f"feature {name!r}", source[name]) for name in features]
+    check_lengths(**dict(zip(features, columns, strict=True)))
+    for name, values in zip(features, columns, strict=True):
+        _check_finite(f"feature {name!r}", values)
+    return np.column_stack(columns)
+
+
+def _check_finite(name: str, values: FloatArray) -> None:
+    """Reject values that XGBoost cannot hold: infinity, and what 32 bits cannot hold. NaN is a missing value."""
+    wrong = np.abs(values) > np.finfo(np.float32).max
+    if wrong.any():
+        raise PosbiasError(
+            f"{int(wrong.sum()):,} of {wrong.size:,} values of {name} are too large, such as {values[wrong][0]:g}. "
+            "Leave them empty, which counts as missing, or use a smaller unit."
+        )
 
 
 def _check_features(x: FloatArray) -> None:
     """Reject features of which none has two values."""
-    if not (x != x[:1]).any():
+    missing = np.isnan(x)
+    if not ((x != x[:1]) & ~(missing & missing[:1])).any():
         raise PosbiasError("Every feature has one value in all rows, so there is nothing to rank by.")
 
 
@@ -437,13 +506,26 @@ class _Lesson(NamedTuple):
 
     counts: Mapping[str, Any]
     x: FloatArray
-    effective_clicks: float
+
+    @property
+    def kinds(self) -> tuple[Views, ...]:
+        """Which page views may count for a document; without candidates, only those that showed it are known."""
+        return ("all", "shown") if _SHOWN in self.counts else ("shown",)
+
+    def counting(self, views: Views) -> _Lesson:
+        """Return the lesson with the exposure of these page views."""
+        shown = views == "shown" and _SHOWN in self.counts
+        return self._replace(counts={**self.counts, "exposure": self.counts[_SHOWN]}) if shown else self
+
+    @property
+    def effective_clicks(self) -> float:
+        """The effective sample size of the weighted clicks, (Σ w)² / Σ w², where a document's clicks weigh alike."""
+        clicks, weight = (self.counts[name][self.counts["clicks"] > 0] for name in ("clicks", "weight"))
+        return float(weight.sum() ** 2 / max((weight**2 / clicks).sum(), 1e-300))
 
     def take(self, rows: IntArray) -> _Lesson:
-        """Return some rows; the effective clicks shrink with the weight of clicks."""
-        counts = {name: values[rows] for name, values in self.counts.items()}
-        share = counts["weight"].sum() / max(self.counts["weight"].sum(), 1e-300)
-        return _Lesson(counts, self.x[rows], max(self.effective_clicks * share, 1e-9))
+        """Return some rows."""
+        return _Lesson({name: values[rows] for name, values in self.counts.items()}, self.x[rows])
 
 
 def _factors(scores: Sequence[FloatArray], lesson: _Lesson) -> tuple[float, float, float]:
@@ -455,19 +537,28 @@ def _add(factors: Sequence[float], scores: Sequence[FloatArray]) -> FloatArray:
     return np.asarray(sum(factor * each for factor, each in zip(factors, scores, strict=True)))
 
 
+# Scores of several arrays of features, by rule and size.
+_Scores = dict[str, dict[TreeSize, list[FloatArray]]]
+
+
 def _fit_rules(
-    lesson: _Lesson, scored: Sequence[FloatArray], fit: _Learner, sizes: Sequence[TreeSize]
-) -> dict[str, dict[TreeSize, list[FloatArray]]]:
+    lesson: _Lesson,
+    scored: Sequence[FloatArray],
+    fit: _Learner,
+    sizes: Sequence[TreeSize],
+    fitted: Mapping[str, dict[TreeSize, list[FloatArray]]] | None = None,
+) -> _Scores:
     """Return the scores of several arrays of features by each rule and size; sizes differ only in trees."""
-    found = {}
+    found = dict(fitted or {})
     for rule in RULES:
-        model = fit.rule(rule, lesson, max(sizes))
-        found[rule] = {size: [fit.scores(model, x, size.trees) for x in scored] for size in sizes}
+        if rule not in found:
+            model = fit.rule(rule, lesson, max(sizes))
+            found[rule] = {size: [fit.scores(model, x, size.trees) for x in scored] for size in sizes}
     return found
 
 
-# A step, the size of its trees, and the trees of the student.
-_Key = tuple[str, TreeSize, int]
+# The page views that count, a step, the size of its trees, and the trees of the student.
+_Key = tuple[Views, str, TreeSize, int]
 
 
 class _HeldOut:
@@ -481,8 +572,6 @@ class _HeldOut:
         self._rows = shown[np.argsort(group[shown], kind="stable")]
         self._sizes = np.unique(group[self._rows], return_counts=True)[1]
         self._weight = lesson.counts["weight"][self._rows]
-        if not self._weight.sum() > 0:
-            raise PosbiasError("No row was clicked, so there is nothing to learn from.")
 
     def learn(self, sizes: Sequence[TreeSize]) -> None:
         """Learn with trees of some sizes, which differ only in the number of trees, and score what is held out."""
@@ -494,49 +583,72 @@ class _HeldOut:
                     f"All clicks are in one of {int(self._fold.max()) + 1} folds of queries. Give more queries, or "
                     "other folds (folds, seed)."
                 )
-            other = self._lesson.x[rows]
-            rules = _fit_rules(learned, [learned.x, other], self._fit, sizes)
-            for size in sizes:
-                own, scores = ([rules[rule][size][i] for rule in RULES] for i in (0, 1))
-                factors = _factors(own, learned)
-                student = self._fit.student(
-                    learned.x, _add(factors, own), size._replace(trees=max(_STUDENTS) * size.trees)
-                )
-                for times in _STUDENTS:
-                    trees = times * size.trees
-                    self._store(("student", size, trees), rows, self._fit.scores(student, other, trees))
-                if self._explain:
-                    self._store(("blend", size, 0), rows, _add(factors, scores))
-                    for rule, each in zip(RULES, scores, strict=True):
-                        self._store((rule, size, 0), rows, each)
+            rules: _Scores = {}
+            for views in self._lesson.kinds:
+                # Only the Poisson likelihood has the exposure.
+                fitted = {rule: scores for rule, scores in rules.items() if rule != "poisson"}
+                own = learned.counting(views)
+                rules = _fit_rules(own, [own.x, self._lesson.x[rows]], self._fit, sizes, fitted)
+                self._teach(views, own, rows, rules, sizes)
 
-    def values(self) -> dict[tuple[TreeSize, int], float]:
+    def _teach(self, views: Views, learned: _Lesson, rows: IntArray, rules: _Scores, sizes: Sequence[TreeSize]) -> None:
+        """Fit the students of a fold, and store their scores of the rows that are held out."""
+        for size in sizes:
+            own, scores = ([rules[rule][size][i] for rule in RULES] for i in (0, 1))
+            factors = _factors(own, learned)
+            student = self._fit.student(learned.x, _add(factors, own), size._replace(trees=max(_STUDENTS) * size.trees))
+            for times in _STUDENTS:
+                trees = times * size.trees
+                self._store(
+                    (views, "student", size, trees), rows, self._fit.scores(student, self._lesson.x[rows], trees)
+                )
+            if self._explain:
+                self._store((views, "blend", size, 0), rows, _add(factors, scores))
+                for rule, each in zip(RULES, scores, strict=True):
+                    self._store((views, rule, size, 0), rows, each)
+
+    def values(self, views: Views) -> dict[tuple[TreeSize, int], float]:
         """Return the log-likelihood per click of each student, above that of equally relevant documents."""
         total = self._lesson.counts["clicks"].sum()
-        return {choice: float(by_query.sum() / total) for choice, by_query in self._likelihoods.items()}
+        return {choice: float(by_query.sum() / total) for choice, by_query in self._likelihoods[views].items()}
 
-    def smallest_good(self) -> tuple[TreeSize, int]:
+    def choose(self) -> tuple[Views, TreeSize, int]:
+        """Return which page views count, and the size of trees and of the student."""
+        choices = {views: self._smallest_good(views) for views in self._lesson.kinds}
+        if len(choices) > 1:
+            exposure = self._lesson.counts[_SHOWN]
+            every, shown = (
+                self._likelihood((views, "student", *choice), exposure) for views, choice in choices.items()
+            )
+            if _standard_errors(shown - every) <= _CONTRADICTION:
+                return ("all", *choices["all"])
+        return ("shown", *choices["shown"])
+
+    def _smallest_good(self, views: Views) -> tuple[TreeSize, int]:
         """Return the smallest trees and student within one standard error of the best.
 
         The best of many is partly the luckiest, and small trees are safer.
         """
-        likelihoods = self._likelihoods
+        likelihoods = self._likelihoods[views]
         best = max(likelihoods, key=lambda choice: likelihoods[choice].sum())
-        for choice in sorted(likelihoods, key=lambda choice: (choice[0][:2], choice[1], choice[0].trees)):
-            difference = likelihoods[choice] - likelihoods[best]
-            error = float(difference.std() * np.sqrt(len(difference)))
-            if difference.sum() >= -error:
-                return choice
-        return best
+        smallest_first = sorted(likelihoods, key=lambda choice: (choice[0][:2], choice[1], choice[0].trees))
+        return next(
+            choice for choice in smallest_first if _standard_errors(likelihoods[choice] - likelihoods[best]) >= -1
+        )
 
     @cached_property
-    def _likelihoods(self) -> dict[tuple[TreeSize, int], FloatArray]:
-        counts = [self._lesson.counts[name] for name in ("clicks", "exposure", "query_id")]
-        return {
-            key[1:]: likelihood_of_clicks(scores, *counts)
-            for key, scores in self._scores.items()
-            if key[0] == "student"
-        }
+    def _likelihoods(self) -> dict[Views, dict[tuple[TreeSize, int], FloatArray]]:
+        found: dict[Views, dict[tuple[TreeSize, int], FloatArray]] = {views: {} for views in self._lesson.kinds}
+        for key in self._scores:
+            views, step, size, trees = key
+            if step == "student":
+                exposure = self._lesson.counting(views).counts["exposure"]
+                found[views][size, trees] = self._likelihood(key, exposure)
+        return found
+
+    def _likelihood(self, key: _Key, exposure: FloatArray) -> FloatArray:
+        counts = self._lesson.counts
+        return likelihood_of_clicks(self._scores[key], counts["clicks"], exposure, counts["query_id"])
 
     def _gain(self, key: _Key, base: _Key) -> tuple[float, float]:
         """Return the gain in IPS DCG over another step, and its standard error over queries."""
@@ -554,21 +666,27 @@ class _HeldOut:
         """Return Σ W λ(rank) of each query."""
         return dcg_of_groups(self._scores[key][self._rows], self._weight, self._sizes)
 
-    def steps(self, size: TreeSize, trees: int) -> tuple[StepGain, ...]:
+    def steps(self, views: Views, size: TreeSize, trees: int) -> tuple[StepGain, ...]:
         """Return what each step brings, compared with the naive ranker of the largest trees."""
-        base = "naive", max(one for name, one, _ in self._scores if name == "naive"), 0
+        base: _Key = views, "naive", max(one for _, name, one, _ in self._scores if name == "naive"), 0
         titles: dict[str, _Key] = {
             "naive, largest trees": base,
-            "naive, chosen trees": ("naive", size, 0),
-            "IPS": ("softmax", size, 0),
-            "Poisson": ("poisson", size, 0),
-            "cautious blend": ("blend", size, 0),
-            "student: the ranker": ("student", size, trees),
+            "naive, chosen trees": (views, "naive", size, 0),
+            "IPS": (views, "softmax", size, 0),
+            "Poisson": (views, "poisson", size, 0),
+            "cautious blend": (views, "blend", size, 0),
+            "student: the ranker": (views, "student", size, trees),
         }
         total, steps = self._weight.sum(), []
         for title, key in titles.items():
             steps.append(StepGain(title, float(self._dcg(key).sum() / total), *self._gain(key, base)))
         return tuple(steps)
+
+
+def _standard_errors(differences: FloatArray) -> float:
+    """Return the sum of differences between queries in standard errors of the sum."""
+    error = float(differences.std() * np.sqrt(len(differences)))
+    return float(differences.sum()) / error if error > 0 else 0.0
 
 
 def likelihood_of_clicks(scores: FloatArray, clicks: FloatArray, exposure: FloatArray, query: IntArray) -> FloatArray:
@@ -603,22 +721,49 @@ def likelihood_of_clicks(scores: FloatArray, clicks: FloatArray, exposure: Float
 class _Learner(ABC):
     """Boosted trees of one library: `parameters` are the user's own."""
 
-    # Parameters that a `TreeSize` sets, and other names of those that have a default here.
+    # What messages call the library, the parameters that a `TreeSize` sets, and other names of those that have a
+    # default here.
+    library: ClassVar[str]
     by_size: ClassVar[frozenset[str]]
     aliases: ClassVar[Mapping[str, str]]
+    # Parameters that change what is fitted, and their values that do not.
+    only: ClassVar[Mapping[str, tuple[Any, ...]]]
     parameters: Mapping[str, Any]
     seed: int
 
     @classmethod
     def named(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters by their main names; reject those that the size of trees sets."""
+        """Return parameters by their main names; reject those that fit_ranker sets, and other kinds of models."""
+        if not isinstance(parameters, Mapping):
+            raise PosbiasError(f"parameters must be a dict of names and values, not {parameters!r}.")
         wrong = [name for name in parameters if name in cls.by_size]
         if wrong:
             raise PosbiasError(
                 f"fit_ranker chooses {listed(wrong)} itself. Leave it out of the parameters, and say what to choose "
                 "from, such as sizes=[(4, 100, 60)] for trees of 4 leaves, 100 rows or more in a leaf, and 60 trees."
             )
+        for name, value in parameters.items():
+            if name in cls.only and value not in cls.only[name]:
+                raise PosbiasError(
+                    f"fit_ranker fits boosted trees of one score, all of them: it cannot take {name}={value!r}. Leave "
+                    "it out of the parameters."
+                )
         return {cls.aliases.get(name, name): value for name, value in parameters.items()}
+
+    def _reported(self, train: Callable[[], Any]) -> Any:
+        """Train, and report an error of the library in our words: parameters are the user's."""
+        try:
+            return train()
+        except PosbiasError:
+            raise
+        except Exception as error:
+            if not self.parameters:
+                raise
+            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+            raise PosbiasError(
+                f"{self.library} cannot train with these parameters: {given}. It says: {reason}"
+            ) from error
 
     @abstractmethod
     def rule(self, rule: str, lesson: _Lesson, size: TreeSize) -> Any:
@@ -656,7 +801,13 @@ _LIGHTGBM_LEAVES = frozenset({
 
 
 class _LightGBM(_Learner):
+    library = "LightGBM"
     by_size = _ITERATIONS | _LIGHTGBM_LEAVES
+    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **dict.fromkeys(("boosting", "boosting_type", "boost"), ("gbdt", "gbrt")),
+        **dict.fromkeys(("early_stopping_round", "early_stopping_rounds", "early_stopping", "n_iter_no_change"), (0,)),
+        **dict.fromkeys(("num_class", "num_classes"), (1,)),
+    }
     aliases: ClassVar[Mapping[str, str]] = {
         "shrinkage_rate": "learning_rate",
         "eta": "learning_rate",
@@ -697,19 +848,27 @@ class _LightGBM(_Learner):
         lightgbm = optional("lightgbm", "This learner needs")
         form = learner_form(f"lightgbm-{rule}", lesson.counts)
         data = lightgbm.Dataset(lesson.x[form.rows], **form.data)
-        return lightgbm.train(form.with_parameters(**self._settings(size, lesson.x.shape[1])), data, size.trees)
+        settings = form.with_parameters(**self._settings(size, lesson.x.shape[1]))
+        return self._reported(lambda: lightgbm.train(settings, data, size.trees))
 
     def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
         lightgbm = optional("lightgbm", "This learner needs")
         settings = {**self._settings(size, x.shape[1]), "objective": "l2"}
-        return lightgbm.train(settings, lightgbm.Dataset(x, label=scores), size.trees)
+        return self._reported(lambda: lightgbm.train(settings, lightgbm.Dataset(x, label=scores), size.trees))
 
     def scores(self, model: Any, x: FloatArray, trees: int) -> FloatArray:
         return np.asarray(model.predict(x, raw_score=True, num_iteration=trees), dtype=np.float64)
 
 
 class _XGBoost(_Learner):
+    library = "XGBoost"
     by_size = _ITERATIONS | {"grow_policy", "max_depth", "max_leaves", "min_child_weight"}
+    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "booster": ("gbtree",),
+        "early_stopping_rounds": (0, None),
+        "num_class": (0, 1),
+        "process_type": ("default",),
+    }
     aliases: ClassVar[Mapping[str, str]] = {"learning_rate": "eta", "reg_lambda": "lambda", "random_state": "seed"}
 
     def _settings(self, size: TreeSize, features: int) -> dict[str, Any]:
@@ -735,12 +894,12 @@ class _XGBoost(_Learner):
         settings = form.with_parameters(
             **self._settings(size, lesson.x.shape[1]), min_child_weight=size.rows * _mean_hessian(form)
         )
-        return xgboost.train(settings, data, size.trees, obj=form.objective)
+        return self._reported(lambda: xgboost.train(settings, data, size.trees, obj=form.objective))
 
     def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
         xgboost = optional("xgboost", "This learner needs")
         settings = {**self._settings(size, x.shape[1]), "objective": "reg:squarederror", "min_child_weight": size.rows}
-        return xgboost.train(settings, xgboost.DMatrix(x, label=scores), size.trees)
+        return self._reported(lambda: xgboost.train(settings, xgboost.DMatrix(x, label=scores), size.trees))
 
     def scores(self, model: Any, x: FloatArray, trees: int) -> FloatArray:
         xgboost = optional("xgboost", "This learner needs")
