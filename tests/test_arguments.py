@@ -152,7 +152,7 @@ CALLS: list[Call] = [
     *each(evaluate, "max_rank", "max_rank must be a whole number", 0, 1, 2.5, "3", None, HUGE),
     *each(evaluate, "rankings", "no ranking to evaluate", [], (), {}),
     *each(evaluate, "rankings", "name of a ranking is empty", "", " ", [""]),
-    *each(evaluate, "rankings", "cannot be read from", 7, [7], b"x", {"x": 7}),
+    *each(evaluate, "rankings", "A ranking must be a file or a table", None, 7, [7], b"x", {"x": 7}, [["x"]], {"x"}),
     *each(evaluate, "rankings", "has no ranker", "ranker:", "ranker:z"),
     *each(evaluate, "level", "level must lie between 0 and 1", *NUMBERS),
     # Histories and files.

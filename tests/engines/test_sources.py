@@ -523,9 +523,7 @@ def test_text_ids_have_the_same_bucket_in_every_source(table: pa.Table, tmp_path
     ("source", "shown"), [(None, "NoneType"), (3, "int"), ([{"a": 1}], "list"), (b"log.csv", "bytes")]
 )
 def test_invalid_sources_are_rejected(source: Any, shown: str) -> None:
-    with pytest.raises(
-        posbias.LogError, match=rf"cannot be read from a {shown} \(.*\)\. Give a path, a glob or a folder"
-    ):
+    with pytest.raises(posbias.LogError, match=rf"cannot be read from a {shown}\. Give a path, a glob or a folder"):
         harvest(source)
 
 

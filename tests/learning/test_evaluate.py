@@ -24,6 +24,7 @@ from scipy.special import stdtrit
 import posbias
 from posbias import evaluate
 from posbias.cli import cli
+from posbias.cli.options import as_flags
 from posbias.engines import open_log
 from posbias.estimators.base import ONE_BUCKET_REASON, explain_few_buckets
 from posbias.judging.compare import fit_harvest
@@ -456,7 +457,8 @@ def test_an_invalid_ranking_raises(message: str, wide: pa.Table, ranking: pa.Tab
         (["ranker:a"], {"level": 1.0}, "level"),
         (["ranker:a"], {"estimator": "naive-ctr"}, "does not fit on a harvest"),
         (["ranker:a"], {"engine": "spark"}, "Only DuckDB can join rankings"),
-        ([5], {}, "cannot be read from a int"),
+        ([5], {}, "A ranking must be a file or a table .* or 'ranker:NAME' .*, not 5"),
+        (None, {}, "A ranking must be a file or a table .*, not None"),
     ],
 )
 def test_invalid_arguments_raise(given: Any, settings: Any, message: str, wide: pa.Table) -> None:
@@ -502,8 +504,16 @@ def test_ranks_from_one_without_clicks_on_are_left_out(wide: pa.Table) -> None:
     turned = turned.rename(columns={"position": "score"})
     deeper = [f for f in evaluate(log, {"turned": turned}, force=True).findings if f.code == "documents-shown-deeper"]
     assert [f.arguments for f in deeper] == [{}]
-    with pytest.raises(posbias.EstimateError, match="rank 8 has no propensity"):
-        evaluate(log, ["ranker:a"], metric="dcg@10", force=True)
+    # The advice works, in Python and in the command; a smaller cut-off alone is enough, too.
+    for metric in ("dcg@10", "precision@8"):
+        with pytest.raises(posbias.EstimateError, match=r"rank 8 has no propensity .*Add max_rank=7, ") as raised:
+            evaluate(log, ["ranker:a"], metric=metric, force=True)
+        advice: Any = raised.value.arguments
+        advised = evaluate(log, ["ranker:a"], **advice, force=True)
+        assert advised.metric.endswith("@7")
+        assert f"--max-rank 7 --metric {advice['metric']}" in raised.value.sentence(as_flags)
+    alone = evaluate(log, ["ranker:a"], metric="precision@7", force=True)
+    assert alone.log.value.value == pytest.approx(advised.log.value.value)
 
 
 def test_documents_that_were_never_shown_are_reported(wide: pa.Table, ranking: pa.Table) -> None:

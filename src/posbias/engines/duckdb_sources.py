@@ -404,9 +404,11 @@ def create_source_view(con: duckdb.DuckDBPyConnection, name: str, source: Any, f
         raise
     # The source may be any object, and a lazy frame may raise any error when it is read.
     except Exception as error:
+        # That a type of Python itself is no table needs no reason.
+        reason = "" if type(source).__module__ == "builtins" else f" ({error_summary(error)})"
         raise LogError(
-            f"A log cannot be read from a {kind} ({error_summary(error)}). Give a path, a glob or a folder, a DuckDB "
-            "relation, or a pandas, Polars or Arrow table with only the columns of the log."
+            f"A log cannot be read from a {kind}{reason}. Give a path, a glob or a folder, a DuckDB relation, or a "
+            "pandas, Polars or Arrow table with only the columns of the log."
         ) from None
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -210,7 +211,7 @@ def evaluate(
             return replace(
                 again, notes=(note, *again.notes), findings=tuple(map(_without_deeper_ranks, again.findings))
             )
-        propensity = _propensity_where_shown(harvest, fitted)
+        propensity = _propensity_where_shown(harvest, fitted, chosen_metric if needed else None)
         evaluated = _resolve_rankings(sources, ranking_tables, harvest.rankers)
         plan = HarvestSettings(max_rank, (), harvest.weighting, "share", 0).plan(opened, harvest.rankers)
         pages, empty_share = _page_shapes(opened, plan, harvest.impressions)
@@ -527,6 +528,13 @@ def named_rankings(rankings: Any) -> dict[str, Any]:
     else:
         several = list(rankings) if isinstance(rankings, list | tuple) else [rankings]
         named = dict(zip(_names(several), several, strict=True))
+    # Types of Python itself, unlike those of other packages, are no tables.
+    wrong = [each for each in named.values() if type(each).__module__ == "builtins" and not isinstance(each, str)]
+    if wrong:
+        raise PosbiasError(
+            "A ranking must be a file or a table with columns of query, document and score or rank, or 'ranker:NAME' "
+            f"for a ranker of the log, not {reprlib.repr(wrong[0])}. Give several in a list, or in a dict by name."
+        )
     if any(isinstance(source, str) and not source.strip() for source in named.values()):
         raise PosbiasError("The name of a ranking is empty. Give a file, a table, or 'ranker:NAME'.")
     if not named:
@@ -732,8 +740,14 @@ def _without_deeper_ranks(finding: Finding) -> Finding:
     return replace(finding, remedy="The ranks below have no click to count: use more data.", arguments={})
 
 
-def _propensity_where_shown(harvest: Harvest, fitted: Estimator[Any]) -> list[float]:
-    """Return p_k / p_1, 0 at ranks without impressions; reject a rank with impressions but without a number."""
+def _propensity_where_shown(harvest: Harvest, fitted: Estimator[Any], metric: Metric | None) -> list[float]:
+    """Return p_k / p_1, 0 at ranks without impressions; reject a rank with impressions but without a number.
+
+    Arguments:
+        harvest: the counts.
+        fitted: the curve.
+        metric: the metric, if the user gave it a cut-off.
+    """
     shown = harvest.impressions > 0
     p = np.where(shown, fitted.propensity_, 0.0)
     unknown = np.flatnonzero(shown & ~(p > 0))
@@ -743,9 +757,14 @@ def _propensity_where_shown(harvest: Harvest, fitted: Estimator[Any]) -> list[fl
         ranks = (
             f"rank {first} has" if len(unknown) == 1 else f"{len(unknown)} ranks, the first of them rank {first}, have"
         )
-        remedy = f"Read the log to a lower rank (max_rank={first - 1})" if first > 2 else "Use more data"
+        remedy, arguments = "Use more data", dict[str, str | int]()
+        if first > 2:
+            remedy, arguments = f"Evaluate the top {first - 1} ranks only", {"max_rank": first - 1}
+            if metric is not None and (metric.cutoff or 0) >= first:
+                arguments["metric"] = f"{metric.name}@{first - 1}"
         raise EstimateError(
-            f"Clicks cannot be weighted: {ranks} no propensity ({reason}). {remedy}, or use another estimator."
+            f"Clicks cannot be weighted: {ranks} no propensity ({reason}). {remedy}, or use another estimator.",
+            arguments,
         )
     return [float(value) for value in p]
 
