@@ -307,6 +307,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "no dialect": (["sql", "--table", "clicks"], "Choose from:\n  bigquery,\n"),
     # How the nearest flag is suggested depends on the version of click.
     "no such flag": (["estimate", "{log}", "--qery", "q"], "--query"),
+    "no flag for a part of a word": (["estimate", "{log}", "--conf", "x=y"], "--spark-conf"),
     "no such estimator": (["estimate", "{log}", "--estimator", "best"], "'all-pairs', 'pivot-one', 'adjacent-chain'"),
     "level": (["estimate", "{log}", "--level", "95"], "95.0 is not in the range 0<x<1"),
     "rank": (["estimate", "{log}", "--max-rank", "1"], "1 is not in the range x>=2"),
@@ -346,6 +347,12 @@ def test_bad_usage(kind: str, log: str, tmp_path: Path, monkeypatch: pytest.Monk
     stderr = fails(*(arg.replace("{log}", log) for arg in args))
     assert message.replace("{log}", log) in stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_flags_that_are_not_close_are_not_suggested(log: str) -> None:
+    message = fails("judgments", log, "--part", "test")
+    assert "--part" in message
+    assert "--spark-master" not in message
 
 
 def test_a_harvest_is_not_a_log(log: str, tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ COMMANDS = {
 }
 
 
+# Names of options that are less similar are not suggested.
+_CLOSE = 0.75
+
+
 @contextmanager
 def _reporting_errors() -> Iterator[None]:
     """Turn errors into messages; --help and --version print while the arguments are parsed."""
@@ -44,6 +48,8 @@ def _reporting_errors() -> Iterator[None]:
         from posbias.cli.options import as_flags
 
         raise _FailedError(error.sentence(as_flags)) from None
+    except click.NoSuchOption as error:
+        raise _escaped(_with_close_suggestions(error)) from None
     except click.UsageError as error:
         raise _escaped(error) from None
     except BrokenPipeError:
@@ -133,6 +139,25 @@ class _FailedError(click.ClickException):
         from posbias.cli.options import format_for_stderr
 
         click.secho(format_for_stderr(f"Error: {self.message}"), fg="red", err=True)
+
+
+def _with_close_suggestions(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error with close suggestions alone: click also compares the dashes, which all options share."""
+    close = [option for option in error.possibilities or [] if _is_close(error.option_name, option)]
+    return click.NoSuchOption(error.option_name, possibilities=close, ctx=error.ctx)
+
+
+def _is_close(given: str, option: str) -> bool:
+    """Return whether an option may be meant: its name is similar, begins alike, or has the given one as a word.
+
+    >>> [_is_close("--conf", "--spark-conf"), _is_close("--out", "--output"), _is_close("--part", "--spark-master")]
+    [True, True, False]
+    """
+    import difflib
+
+    one, other = given.lstrip("-"), option.lstrip("-")
+    alike = bool(difflib.get_close_matches(one, [other], cutoff=_CLOSE))
+    return alike or one in other.split("-") or other.startswith(one) or one.startswith(other)
 
 
 def _escaped(error: click.UsageError) -> click.UsageError:
