@@ -89,7 +89,7 @@ def test_student_is_the_least_squares_fit_of_the_blend_that_users_can_assemble()
 
 
 def candidates_table(by: str) -> tuple[dict[str, Any], FloatArray]:
-    """Return a table of 20 candidates a query, of which the ten highest by a feature were shown, and their relevance."""
+    """Return a table of 20 candidates a query, the ten highest by a feature shown, and their relevance."""
     rng = np.random.default_rng(3)
     query, views = np.repeat(np.arange(120), 20), 10
     x = dict(zip(FEATURES, rng.normal(size=(3, len(query))), strict=True))
@@ -109,7 +109,7 @@ def test_page_views_that_did_not_show_a_document_count_unless_held_out_clicks_co
     data, rate = candidates_table(by="b")
     ranker = fit_ranker(data, FEATURES, **settings)
     assert ranker.views == "shown"
-    assert "only page views that showed a document count for it." in str(ranker)
+    assert "For a document, only page views that showed it count." in str(ranker)
     left_out = {name: values for name, values in data.items() if name != "exposure_shown"}
     other = fit_ranker(left_out, FEATURES, **settings)
     quality, worse = (held_out_dcg(each.predict(data), rate, data["query_id"]) for each in (ranker, other))
@@ -121,7 +121,9 @@ def test_page_views_that_did_not_show_a_document_count_unless_held_out_clicks_co
     data, _ = candidates_table(by="a")
     ranker = fit_ranker(data, FEATURES, **settings)
     assert ranker.views == "all"
-    assert "page views that showed" not in str(ranker)
+    assert "For a document, all page views of its query count." in str(ranker)
+    assert other.views is None
+    assert "For a document" not in str(other)
 
 
 def test_explanation_measures_held_out_queries() -> None:

@@ -165,7 +165,9 @@ def fit_ranker(
             "smaller leaves, such as sizes=[(4, 5, 60)] for trees of 4 leaves, 5 rows or more in a leaf, and 60 trees."
         )
     steps = held_out.steps(views, size, trees) if explain else ()
-    return Ranker(model, learner, named, size, trees, factors, views, held_out.values(views), steps, findings)
+    choices = held_out.values(views)
+    chosen = views if len(lesson.kinds) > 1 else None
+    return Ranker(model, learner, named, size, trees, factors, chosen, choices, steps, findings)
 
 
 @dataclass(frozen=True)
@@ -181,8 +183,9 @@ class Ranker:
         size (TreeSize): the chosen size of the trees of the three rankers.
         trees (int): the chosen number of trees of the student.
         factors (dict): what each of the three rankers counts in the blend that the student learned.
-        views ("all" or "shown"): the page views that count for a document: all of its query, where one that did not
-            show it counts as one at the last rank without a click, or those that showed it.
+        views ("all", "shown" or None): the page views that count for a document: all of its query, where one that did
+            not show it counts as one at the last rank without a click, or those that showed it. None if candidates are
+            not known.
         choices (dict): the log-likelihood per click on held-out queries, above that of equally relevant documents, by
             size and trees of the student.
         steps (tuple of StepGain): what each step brings on held-out queries; empty without `explain`.
@@ -195,7 +198,7 @@ class Ranker:
     size: TreeSize
     trees: int
     factors: Mapping[str, float]
-    views: Views
+    views: Views | None
     choices: Mapping[tuple[TreeSize, int], float]
     steps: tuple[StepGain, ...] = ()
     findings: tuple[Finding, ...] = field(default=(), repr=False)
@@ -223,8 +226,10 @@ class Ranker:
             f"{self.trees} trees of {self.size.leaves} leaves, {self.size.rows} rows or more in a leaf. They follow a "
             f"blend of rankers of {self.size.trees} trees: "
             + " + ".join(f"{factor:.3g} · {rule}" for rule, factor in self.factors.items())
-            + {"all": ".", "shown": "; only page views that showed a document count for it."}[self.views]
         )
+        if self.views is not None:
+            which = {"all": "all page views of its query", "shown": "only page views that showed it"}[self.views]
+            head += f"\nFor a document, {which} count."
         if not self.steps:
             return head
         columns = [
