@@ -290,6 +290,7 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
         ({"sizes": ["small"]}, "A size is the leaves"),
         ({"sizes": None}, "A size is the leaves"),
         ({"parameters": [1]}, "parameters must be a dict"),
+        ({"parameters": {1: 2}}, "parameters must be a dict"),
         ({"parameters": {"boosting": "rf"}}, "cannot take boosting='rf'"),
         ({"parameters": {"early_stopping_rounds": 5}}, "cannot take early_stopping_rounds=5"),
         ({"parameters": {"booster": "gblinear"}, "learner": "xgboost"}, "cannot take booster='gblinear'"),
@@ -373,6 +374,8 @@ def test_a_table_without_clicks_and_wrong_predictions_are_rejected() -> None:
     none = {**data, "clicks": np.zeros(200), "weight": np.zeros(200)}
     with pytest.raises(PosbiasError, match="No row was clicked"):
         fit_ranker(none, FEATURES, sizes=SIZES[:1])
+    with pytest.raises(PosbiasError, match="The table has no row"):
+        fit_ranker({name: values[:0] for name, values in data.items()}, FEATURES)
     for constant in (np.ones(200), np.full(200, np.nan)):
         with pytest.raises(PosbiasError, match="one value in all rows"):
             fit_ranker({**data, "a": constant}, ["a"])

@@ -501,6 +501,8 @@ def _check_finite(name: str, values: FloatArray) -> None:
 
 def _check_features(x: FloatArray) -> None:
     """Reject features of which none has two values."""
+    if not len(x):
+        raise PosbiasError("The table has no row, so there is nothing to learn from.")
     missing = np.isnan(x)
     if not ((x != x[:1]) & ~(missing & missing[:1])).any():
         raise PosbiasError("Every feature has one value in all rows, so there is nothing to rank by.")
@@ -742,7 +744,7 @@ class _Learner(ABC):
     @classmethod
     def named(cls, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return parameters by their main names; reject those that fit_ranker sets, and other kinds of models."""
-        if not isinstance(parameters, Mapping):
+        if not isinstance(parameters, Mapping) or not all(isinstance(name, str) for name in parameters):
             raise PosbiasError(f"parameters must be a dict of names and values, not {parameters!r}.")
         wrong = [name for name in parameters if name in cls.by_size]
         if wrong:
