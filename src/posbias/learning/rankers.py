@@ -448,9 +448,6 @@ def _in_fixed_order(group: IntArray, ids: Any) -> IntArray:
     [1, 0, 1]
     """
     column = as_column("ids", ids)
-    if column.dtype.kind in "iu":
-        # `group_numbers` sorts whole numbers.
-        return group
     first = column[np.unique(group, return_index=True)[1]].tolist()
     place = np.empty(len(first), dtype=np.int64)
     # By their texts, because ids of several types have no order.
