@@ -10,6 +10,7 @@ import lightgbm
 import numpy as np
 import pandas
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import xgboost
 from sklearn.base import clone
@@ -277,6 +278,21 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
     np.testing.assert_array_equal(clipped.predict(weighed), by_hand.predict(weighed))
 
 
+def test_what_was_found_in_the_log_is_kept_and_warned_of() -> None:
+    rows = posbias.simulate(posbias.World(queries=60, max_rank=5))
+    log, p = posbias.ClickLog(rows), [1, 0.5, 0.3, 0.25, 0.2]
+    half = rows.filter(pc.less(rows["query_id"], 30)).select(["query_id", "doc_id", "rank_a"])
+    with pytest.warns(posbias.PosbiasWarning, match="have no candidates") as warned:
+        ranker = fit_ranker(log, "rank_a", curve=p, candidates=half, sizes=SIZES[:1])
+    assert len(warned) == 1
+    assert "queries-without-candidates" in [finding.code for finding in ranker.findings]
+    other = half.set_column(1, "doc_id", pc.add(half["doc_id"], 10**6))
+    with pytest.raises(PosbiasError, match="documents shown"):
+        fit_ranker(log, "rank_a", curve=p, candidates=other, sizes=SIZES[:1])
+    made = posbias.ips_weights(log, p, keep="rank_a")
+    assert fit_ranker(made, "rank_a", sizes=SIZES[:1]).findings == made.findings
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -305,12 +321,12 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
         ({"parameters": {"min_child_samples": 5}}, "fit_ranker chooses 'min_child_samples' itself"),
         ({"parameters": {"n_estimators": 5}, "learner": "xgboost"}, "fit_ranker chooses 'n_estimators' itself"),
         ({"parameters": {"max_depth": 5}, "learner": "xgboost"}, "fit_ranker chooses 'max_depth' itself"),
-        ({"features": ["a", "clicks", "exposure"]}, "'clicks', 'exposure' cannot be ranked by"),
-        ({"features": ["impressions"]}, "'impressions' cannot be ranked by"),
-        ({"features": ["exposure_shown"]}, "'exposure_shown' cannot be ranked by"),
-        ({"features": ["weight"]}, "'weight' cannot be ranked by"),
-        ({"features": ["query_id"]}, "'query_id' cannot be ranked by"),
-        ({"doc": "c", "features": ["c"]}, "'c' cannot be ranked by"),
+        ({"features": ["a", "clicks", "exposure"]}, "cannot be features, found 'clicks', 'exposure'"),
+        ({"features": ["impressions"]}, "cannot be features, found 'impressions'"),
+        ({"features": ["exposure_shown"]}, "cannot be features, found 'exposure_shown'"),
+        ({"features": ["weight"]}, "cannot be features, found 'weight'"),
+        ({"features": ["query_id"]}, "cannot be features, found 'query_id'"),
+        ({"doc": "c", "features": ["c"]}, "cannot be features, found 'c'"),
         ({"doc": "nothing"}, "no column 'nothing'"),
     ],
 )
@@ -353,7 +369,7 @@ def test_features_of_a_log_that_are_missing_or_outcomes_are_named() -> None:
     rows = posbias.simulate(posbias.World(queries=60, max_rank=5)).rename_columns({"clicked": "tapped"})
     log = posbias.ClickLog(rows, click="tapped")
     for name in ("tapped", "position", "query_id", "doc_id"):
-        with pytest.raises(PosbiasError, match=f"'{name}' cannot be ranked by"):
+        with pytest.raises(PosbiasError, match=f"cannot be features, found '{name}'"):
             fit_ranker(log, ["rank_a", name], curve=[1, 0.5, 0.3, 0.25, 0.2])
     with pytest.raises(PosbiasError, match=r"(?s)'missing' is not in the log. Columns found: 'query_id'.*features="):
         fit_ranker(log, ["missing"], curve=[1, 0.5, 0.3, 0.25, 0.2])
@@ -442,7 +458,7 @@ def test_a_search_refuses_what_would_undo_the_correction() -> None:
         FormRanker("xgboost-ndcg", FEATURES, lambdarank_unbiased=True).fit(frame)
     with pytest.raises(PosbiasError, match="no column 'z'"):
         FormRanker("lightgbm-softmax", "z").fit(frame)
-    with pytest.raises(PosbiasError, match="'clicks' cannot be ranked by"):
+    with pytest.raises(PosbiasError, match="cannot be features, found 'clicks'"):
         FormRanker("lightgbm-softmax", ["a", "clicks"]).fit(frame)
     for form, name in (("lightgbm-softmax", "num_iterations"), ("sklearn-poisson", "max_iter")):
         with pytest.raises(PosbiasError, match=f"as trees=..., not as '{name}'"):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -26,7 +26,7 @@ from posbias._optional import optional
 from posbias._text import Column, listed, table
 from posbias._validate import boolean, integer, names, one_of
 from posbias.errors import PosbiasError
-from posbias.findings import Finding
+from posbias.findings import Finding, serious, warn
 from posbias.learning.learners import (
     as_table,
     cautious_factors,
@@ -38,8 +38,9 @@ from posbias.learning.learners import (
     learner_form,
 )
 from posbias.learning.objectives import as_column, as_numbers, dcg_of_groups, group_numbers, non_negative_numbers
-from posbias.learning.weights import Beyond, Weights, features_for_keep, ips_weights
+from posbias.learning.weights import Beyond, Options, Weights, ids_and_outcomes, refuse_as_features, weigh
 from posbias.logs.click_log import ClickLog
+from posbias.logs.schema import Schema
 
 RULES = ("naive", "softmax", "poisson")
 _COUNTS = ("impressions", "clicks", "exposure", "weight")
@@ -49,6 +50,8 @@ _SHOWN = "exposure_shown"
 # worse documents, so the first is assumed unless held-out clicks contradict it by more than so many standard errors.
 Views = Literal["all", "shown"]
 _CONTRADICTION = 1.5
+# Findings that concern IPS alone, which is one part of the blend.
+_ABOUT_IPS_ALONE = ("few-clicks-for-ips", "much-weight-capped")
 
 
 class TreeSize(NamedTuple):
@@ -86,6 +89,7 @@ def fit_ranker(
     sizes: Sequence[tuple[int, int, int]] = SIZES,
     explain: bool = False,
     seed: int = 0,
+    force: bool = False,
 ) -> Ranker:
     """Fit one LightGBM or XGBoost model that ranks by corrected clicks.
 
@@ -107,6 +111,7 @@ def fit_ranker(
             rows of a leaf and trees.
         explain (bool, default False): measure what each step brings on held-out clicks, as `steps`.
         seed (int, default 0): seeds the folds and the learner.
+        force (bool, default False): continue where the log is damaged.
 
     Returns:
         A `Ranker`, with the `model`. The same rows in another order give the same ranker.
@@ -133,14 +138,14 @@ def fit_ranker(
     fit = _LEARNERS[learner](_LEARNERS[learner].named({} if parameters is None else parameters), seed)
     findings: tuple[Finding, ...] = getattr(weights, "findings", ())
     if isinstance(weights, ClickLog):
-        weights, query, doc = _weigh(weights, curve, candidates, beyond, named)
-        findings = weights.findings
-    elif curve is not None or candidates is not None or beyond != "refuse":
+        weights = _weigh(weights, curve, candidates, beyond, named, force=force)
+        (query, doc), findings = weights.columns[:2], weights.findings
+    elif curve is not None or candidates is not None or beyond != "refuse" or force:
         raise PosbiasError(
-            "curve, candidates and beyond go with a log. Give the log as posbias.ClickLog(...). If this is a table of "
-            "weights, leave them out: it has them already."
+            "curve, candidates, beyond and force go with a log. Give the log as posbias.ClickLog(...). If this is a "
+            "table of weights, leave them out: they shaped it already."
         )
-    _check_names(named, [query, doc])
+    refuse_as_features(named, [*_COUNTS, _SHOWN, query, doc])
     lesson = _make_lesson(as_table(weights), named, query, doc)
     queries = int(lesson.counts["query_id"].max(initial=-1)) + 1
     if queries < folds:
@@ -304,7 +309,7 @@ class FormRanker:
     def fit(self, X: Any, y: None = None) -> FormRanker:
         """Learn from a table of weights."""
         features = names("features", self.features)
-        _check_names(features, [self.query, self.doc])
+        refuse_as_features(features, [*_COUNTS, _SHOWN, self.query, self.doc])
         iterations = [name for name in self.parameters if name in _ITERATIONS]
         if iterations:
             raise PosbiasError(f"Give the number of trees as trees=..., not as {listed(iterations)}.")
@@ -362,28 +367,22 @@ class StepGain(NamedTuple):
 
 
 def _weigh(
-    log: ClickLog, curve: Any, candidates: Any, beyond: Beyond, features: Sequence[str]
-) -> tuple[Weights, str, str]:
-    """Return the weights of a log, and their columns of the query and the document."""
+    log: ClickLog, curve: Any, candidates: Any, beyond: Beyond, features: tuple[str, ...], *, force: bool
+) -> Weights:
+    """Return the weights of a log, and warn of what was found in it."""
     if curve is None:
         raise PosbiasError(
             "A log needs a curve: fit_ranker(log, features, curve=posbias.CrossFit().fit(posbias.harvest(log)))."
         )
-    _check_names(features, [log.query, log.doc, log.click, log.clicks, log.impressions, log.position])
-    with features_for_keep():
-        made = ips_weights(log, curve, candidates=candidates, keep=features, beyond=beyond)
-    query, doc = made.columns[:2]
-    return made, query, doc
 
+    def check_features(schema: Schema) -> None:
+        refuse_as_features(features, ids_and_outcomes(schema))
 
-def _check_names(features: Sequence[str], known: Sequence[str | None]) -> None:
-    """Reject features that are ids, or what happened when a document was shown: the label, or what it is made of."""
-    wrong = [name for name in features if name in (*_COUNTS, _SHOWN, *known)]
-    if wrong:
-        raise PosbiasError(
-            f"{listed(wrong)} cannot be ranked by: an id or an outcome of the log is not known before a document is "
-            "shown, or says nothing about other queries. Leave it out of features."
-        )
+    options = Options(beyond=beyond, keep=features, check_features=check_features, exact_sums=True)
+    made = weigh(log, curve, None, options, candidates=candidates, force=force)
+    made = replace(made, findings=tuple(each for each in made.findings if each.code not in _ABOUT_IPS_ALONE))
+    warn(str(finding) for finding in serious(made.findings))
+    return made
 
 
 def _rows_to_choose_by(order: IntArray, folds: int) -> IntArray:

@@ -33,7 +33,7 @@ from posbias.engines.duckdb_sources import escape_glob
 from posbias.engines.files import file_format, refuse_overwriting
 from posbias.errors import CurveError, LogError, PosbiasError, Spelling
 from posbias.estimators.base import CurveEstimator
-from posbias.findings import Finding, UnusableLogError, any_error, serious, warn
+from posbias.findings import Finding, any_error, serious, warn
 from posbias.harvesting.count import check_findings, check_page_view_ids, check_usable
 from posbias.harvesting.harvest import Harvest
 from posbias.harvesting.page_checks import find_repeats
@@ -217,22 +217,6 @@ def weigh(
         ) as opened:
             weights = _make_weights(opened, curve, options, draft, force=force)
     return replace(weights, output=None if output is None else os.fspath(output))
-
-
-@contextmanager
-def features_for_keep() -> Iterator[None]:
-    """Name the argument `features` in errors about `keep`, for functions whose features are the kept columns."""
-    try:
-        yield
-    except UnusableLogError as error:
-        error.findings = tuple(
-            replace(
-                each,
-                arguments={"features" if name == "keep" else name: value for name, value in each.arguments.items()},
-            )
-            for each in error.findings
-        )
-        raise
 
 
 @dataclass(frozen=True)
