@@ -56,7 +56,7 @@ _TREES = (80,)
 _LOSS, _MAX_LOSING, _MARGIN = 0.003, 0.06, 0.008
 _MANY_VIEWS = 16
 _ENOUGH_SEEDS = 4
-_WEAK, _WEAK_VIEWS = "{}, weak rankers", (4, 16)
+_WEAK, _WEAK_VIEWS = "{}, weak rankers", range(4, 17)
 # nDCG@10 by rule of each run, by kind of judgments and page views per query.
 Found = dict[tuple[str, int], list[dict[str, float]]]
 
