@@ -389,7 +389,7 @@ def described(page: Path) -> list[tuple[str, str]]:
 def test_every_log_problem_is_documented() -> None:
     lines = [
         line
-        for page in ("check.md", "trust.md", "learning.md", "evaluation.md")
+        for page in ("check.md", "trust.md", "learning.md", "judgments.md", "evaluation.md")
         for line in prose(DOCS / page).splitlines()
     ]
     rows = [line for line in lines if line.startswith("|") and line.count("|") == 4]

@@ -106,9 +106,9 @@ def fit_ranker(
         parameters (dict, default none): parameters of that library, such as the learning rate and threads.
         query (str, default "query_id"): the column of the query in the table; a log knows its own.
         doc (str, default "doc_id"): the column of the document, to find repeated rows if the table has it.
-        folds (int, default 3): the number of parts into which queries are split to choose the size of trees.
-        sizes (list of TreeSize, default 6 sizes): what to choose from, small to large: leaves,
-            rows of a leaf and trees.
+        folds (int, default 3): the number of parts into which queries are split to choose the size of trees, and which
+            page views count.
+        sizes (list of TreeSize, default 6 sizes): what to choose from, small to large: leaves, rows of a leaf, trees.
         explain (bool, default False): measure what each step brings on held-out clicks, as `steps`.
         seed (int, default 0): seeds the folds and the learner.
         force (bool, default False): continue where the log is damaged.
