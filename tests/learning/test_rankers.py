@@ -278,6 +278,27 @@ def test_a_log_and_a_curve_give_the_ranker_of_their_weights() -> None:
     np.testing.assert_array_equal(clipped.predict(weighed), by_hand.predict(weighed))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["exposure"] * 3, "have more exposure_shown than exposure"),
+        (lambda data: np.maximum(data["exposure_shown"], 0.1), "have exposure_shown without impressions"),
+        (lambda data: data["exposure_shown"] * (data["clicks"] == 0), "have clicks without exposure_shown"),
+    ],
+)
+def test_an_exposure_that_no_log_has_is_rejected(change: Any, message: str) -> None:
+    data, _ = candidates_table(by="b")
+    with pytest.raises(PosbiasError, match=message):
+        fit_ranker({**data, "exposure_shown": change(data)}, FEATURES, sizes=SIZES[:1])
+
+
+def test_a_column_of_the_log_is_not_taken_for_an_exposure() -> None:
+    rows = posbias.simulate(posbias.World(queries=20, max_rank=5))
+    rows = rows.append_column("exposure_shown", pa.array(np.arange(len(rows)) / 7))
+    with pytest.raises(PosbiasError, match="'exposure_shown' has the name of a column that posbias adds"):
+        posbias.ips_weights(posbias.ClickLog(rows), [1, 0.5, 0.3, 0.25, 0.2], keep="exposure_shown")
+
+
 def test_what_was_found_in_the_log_is_kept_and_warned_of() -> None:
     rows = posbias.simulate(posbias.World(queries=60, max_rank=5))
     log, p = posbias.ClickLog(rows), [1, 0.5, 0.3, 0.25, 0.2]
@@ -303,6 +324,7 @@ def test_what_was_found_in_the_log_is_kept_and_warned_of() -> None:
         ({"folds": 500}, r"fewer queries \(20\) than folds"),
         ({"sizes": []}, "no size of trees"),
         ({"sizes": [(1, 1, 1)]}, "leaves must be"),
+        ({"sizes": [(4, 10**12, 3)]}, "rows must be a whole number from 1 to"),
         ({"sizes": ["small"]}, "A size is the leaves"),
         ({"sizes": None}, "A size is the leaves"),
         ({"parameters": [1]}, "parameters must be a dict"),
@@ -312,9 +334,9 @@ def test_what_was_found_in_the_log_is_kept_and_warned_of() -> None:
         ({"parameters": {"booster": "gblinear"}, "learner": "xgboost"}, "cannot take booster='gblinear'"),
         (
             {"parameters": {"learning_rate": -1}},
-            "(?s)LightGBM cannot train with .*learning_rate=-1.*It says: .*learning",
+            "LightGBM cannot train. It says: .*learning_rate.*given .learning_rate=-1.",
         ),
-        ({"parameters": {"max_bin": 1}, "learner": "xgboost"}, "XGBoost cannot train with .*max_bin=1. It says: "),
+        ({"parameters": {"max_bin": 1}, "learner": "xgboost"}, "XGBoost cannot train. It says: .*given .max_bin=1."),
         ({"query": "nothing"}, "no column 'nothing'"),
         ({"parameters": {"objective": "l2"}}, "sets 'objective' itself"),
         ({"parameters": {"num_iterations": 5}}, "fit_ranker chooses 'num_iterations' itself.*sizes="),

@@ -275,6 +275,7 @@ def test_plain_propensities_are_an_estimate(kind: Any) -> None:
         ({1: 1.0, "b": 1.0}, "whole numbers .* at rank 'b'"),
         (np.array(0.5), "not a ndarray"),
         ([[1.0], [0.5]], "at rank 1"),
+        ([1e-310, 1.0, 1.0], "1e-310, is too small beside the others"),
         (7, "not a int"),
     ],
 )

@@ -50,6 +50,8 @@ _SHOWN = "exposure_shown"
 # worse documents, so the first is assumed unless held-out clicks contradict it by more than so many standard errors.
 Views = Literal["all", "shown"]
 _CONTRADICTION = 1.5
+# Sums of days may differ by this share from the sum of all.
+_ROUNDING = 1e-6
 # Findings that concern IPS alone, which is one part of the blend.
 _ABOUT_IPS_ALONE = ("few-clicks-for-ips", "much-weight-capped")
 
@@ -64,6 +66,8 @@ class TreeSize(NamedTuple):
 
 # From the smallest to the largest.
 SIZES = tuple(TreeSize(leaves, rows, trees) for leaves, rows in ((4, 100), (6, 60), (15, 20)) for trees in (60, 150))
+# LightGBM takes no more leaves; more rows and trees than this are mistakes.
+_LARGEST_SIZE = TreeSize(131_072, 10**9, 10**5)
 # The size of trees is chosen by the queries of about so many rows; more would hardly change the choice.
 _ROWS_TO_CHOOSE_BY = 50_000
 # A tree may use all of so few features.
@@ -404,7 +408,10 @@ def _check_sizes(sizes: Sequence[tuple[int, int, int]]) -> list[TreeSize]:
             raise PosbiasError(f"A size is the leaves of a tree, the rows of a leaf and the trees, not {size!r}.")
         made.append(
             TreeSize(
-                *(integer(name, value, low) for name, value, low in zip(TreeSize._fields, size, (2, 1, 1), strict=True))
+                *(
+                    integer(name, value, low, high)
+                    for name, value, low, high in zip(TreeSize._fields, size, (2, 1, 1), _LARGEST_SIZE, strict=True)
+                )
             )
         )
     if not made:
@@ -456,12 +463,21 @@ def _in_fixed_order(group: IntArray, ids: Any) -> IntArray:
 
 def _check_counts(counts: Mapping[str, FloatArray]) -> None:
     """Reject counts that no log has, as in a table of days of which one column was not added up."""
-    if not counts["clicks"].sum() > 0:
+    clicks, impressions, exposure = (counts[name] for name in ("clicks", "impressions", "exposure"))
+    if not clicks.sum() > 0:
         raise PosbiasError("No row was clicked, so there is nothing to learn from.")
-    for wrong, what in (
-        (counts["clicks"] > counts["impressions"], "more clicks than impressions"),
-        ((counts["clicks"] > 0) != (counts["weight"] > 0), "clicks without weight, or weight without clicks"),
-    ):
+    impossible = [
+        (clicks > impressions, "more clicks than impressions"),
+        ((clicks > 0) != (counts["weight"] > 0), "clicks without weight, or weight without clicks"),
+    ]
+    if _SHOWN in counts:
+        shown = counts[_SHOWN]
+        impossible += [
+            (shown > exposure * (1 + _ROUNDING), f"more {_SHOWN} than exposure"),
+            ((shown > 0) & (impressions == 0), f"{_SHOWN} without impressions"),
+            ((clicks > 0) & (shown == 0), f"clicks without {_SHOWN}"),
+        ]
+    for wrong, what in impossible:
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             example = ", ".join(f"{name} {values[row]:g}" for name, values in counts.items())
@@ -757,18 +773,17 @@ class _Learner(ABC):
         return {cls.aliases.get(name, name): value for name, value in parameters.items()}
 
     def _reported(self, train: Callable[[], Any]) -> Any:
-        """Train, and report an error of the library in our words: parameters are the user's."""
+        """Train, and report an error of the library in our words: parameters and sizes are the user's."""
         try:
             return train()
         except PosbiasError:
             raise
         except Exception as error:
-            if not self.parameters:
-                raise
             reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+            given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items()) or "none"
             raise PosbiasError(
-                f"{self.library} cannot train with these parameters: {given}. It says: {reason}"
+                f"{self.library} cannot train. It says: {reason} Change what it cannot take: the parameters given "
+                f"({given}), the sizes, or values of the table."
             ) from error
 
     @abstractmethod
@@ -895,12 +910,14 @@ class _XGBoost(_Learner):
     def rule(self, rule: str, lesson: _Lesson, size: TreeSize) -> Any:
         xgboost = optional("xgboost", "This learner needs")
         form = learner_form(f"xgboost-{rule}", lesson.counts)
-        data = xgboost.DMatrix(lesson.x[form.rows], **form.data)
         # A leaf is bounded by its Hessian: rows times their mean Hessian, about that of a row without other clicks.
         settings = form.with_parameters(
             **self._settings(size, lesson.x.shape[1]), min_child_weight=size.rows * _mean_hessian(form)
         )
-        return self._reported(lambda: xgboost.train(settings, data, size.trees, obj=form.objective))
+        x = lesson.x[form.rows]
+        return self._reported(
+            lambda: xgboost.train(settings, xgboost.DMatrix(x, **form.data), size.trees, obj=form.objective)
+        )
 
     def student(self, x: FloatArray, scores: FloatArray, size: TreeSize) -> Any:
         xgboost = optional("xgboost", "This learner needs")

@@ -335,6 +335,8 @@ def _given_curve(values: Any) -> Curve:
             f"Propensities must be finite numbers of 0 or more at ranks 1, 2, 3 and so on, above 0 at rank 1; {found}."
         )
     last, first = max(known), known[1] or 1.0
+    if not all(math.isfinite((p or 0.0) / first) for p in known.values()):
+        raise CurveError(f"The propensity at rank 1, {first:g}, is too small beside the others.")
     if first > 1:
         raise CurveError(
             f"The propensity at rank 1 is {first:g}. Propensities are probabilities, or relative to rank 1, so it is "
@@ -547,7 +549,7 @@ def _check_columns(schema: Schema, candidates: Columns | None, options: Options)
         if candidates is not None and name in schema.types and name in candidates.types:
             _check_kinds(name, schema.types[name], candidates.types[name], argument)
     taken = [*schema.types] if options.rows else [schema.query, schema.doc, *keep]
-    added = ("weight",) if options.rows else COUNTS if candidates is None else (*COUNTS, EXPOSURE_SHOWN)
+    added = ("weight",) if options.rows else (*COUNTS, EXPOSURE_SHOWN)
     clashes = [name for name in taken if name.lower() in added]
     if clashes:
         raise LogError(
