@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,13 @@ def test_blocks_that_are_not_run_have_no_prompt(page: Path) -> None:
     prompts = tuple(first for first, _ in PROMPTS.values())
     idle = [line for kind, body in blocks(page) if kind not in PROMPTS for line in body.splitlines()]
     assert [line for line in idle if line.startswith(prompts)] == []
+
+
+@every_page
+def test_no_sentence_continues_with_a_number_that_begins_a_list(page: Path) -> None:
+    lines = prose(page).splitlines()
+    wrapped = [line for before, line in pairwise(lines) if before.strip() and re.match(r"\s*\d{2,}\. ", line)]
+    assert wrapped == []
 
 
 @every_page
